@@ -9,7 +9,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
@@ -142,19 +142,20 @@ def _run(options: argparse.Namespace) -> None:
         check_plan(texts)
         from beam_dp.planning import tables  # this import takes a second
 
+        given = {name: text for name, text in texts.items() if text is not None}
         if asks_for_queries(texts):
-            plan = tables.plan_of_queries(texts)
-        elif texts["windows"] is None:
-            plan = tables.plan_of(texts)
-        else:
+            plan = tables.plan_of_queries(given)
+        elif "windows" in given:
             from beam_dp.planning.windows import plan_of_windows
 
-            plan = plan_of_windows(texts)
+            plan = plan_of_windows(given)
+        else:
+            plan = tables.plan_of(given)
     except InputError as error:
         if error.name not in _FLAG_OF:
             raise
         raise InputError(_FLAG_OF[error.name], error.value, error.condition) from None
-    if texts["json"] is not None:
+    if "json" in given:
         print(json.dumps(plan.json, ensure_ascii=False))
     else:
         from rich.console import Console
@@ -164,15 +165,15 @@ def _run(options: argparse.Namespace) -> None:
         console.print(plan.shown)
         if plan.command is not None:
             print(f"\n{plan.command}")
-        if texts["domain"] is not None:
+        if "domain" in given:
             from beam_dp.planning.command_jobs import domain_lines
 
-            for line in domain_lines(texts["domain"], texts):
+            for line in domain_lines(given):
                 console.print("", Text(line), sep="\n")
-    if texts["epsilon"] is not None:
+    if "epsilon" in given:
         from beam_dp.privacy.guarantee import large_epsilon
 
-        if (advice := large_epsilon(number("epsilon", texts["epsilon"]))) is not None:
+        if (advice := large_epsilon(number("epsilon", given["epsilon"]))) is not None:
             print(f"warning: {advice}", file=sys.stderr)
 
 
@@ -184,20 +185,24 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
     if asks_for_queries(texts):
         _check_queries(texts)
         return
-    condition = "needs --target_error, and no --workload"
-    _refuse(texts, (_NUM_CELLS.name,), condition)
+    _refuse(texts, (_NUM_CELLS.name,), "needs --target_error, and no --workload")
     if _is_target_given(texts):
         texts = {**texts, "epsilon": "1"}  # placeholder: epsilon is the result
+    unused: tuple[str, ...] = ()
+    needed: Sequence[Flag] = ()
     if texts["windows"] is not None:
         _check_windows(texts)
+        unused, needed = (*_NOT_OF_WINDOWS, "neighboring"), windows.PLANNED_HORIZON
     else:
         _refuse(texts, [flag.name for flag in windows.PLANNED], "needs --windows")
-        if texts["max_sparsity"] is not None:
-            _check_sparse(texts)
+        if texts["max_sparsity"] is None:
+            _refuse(texts, [flag.name for flag in _OF_SPARSE], "needs --max_sparsity")
         else:
-            names = [flag.name for flag in _OF_SPARSE]
-            _refuse(texts, names, "needs --max_sparsity")
-            check_texts(FLAGS, texts)
+            condition = "cannot be combined with --max_sparsity: keys need no domain"
+            _refuse(texts, _NOT_OF_SPARSE, condition)
+            unused, needed = _NOT_OF_SPARSE, _OF_SPARSE[:3]
+    check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
+    check_texts([dataclasses.replace(flag, required=True) for flag in needed], texts)
     check_files(FLAGS, texts)
 
 
@@ -212,10 +217,8 @@ def asks_for_queries(texts: Mapping[str, str | None]) -> bool:
 
 def _check_queries(texts: Mapping[str, str | None]) -> None:
     others = [flag.name for flag in FLAGS if flag.name not in (*_OF_QUERIES, "json")]
-    condition = (
-        "needs --workload (without it, --target_error asks how many queries can be answered)"
-    )
-    _refuse(texts, others, condition)
+    ask = "--target_error asks how many queries can be answered"
+    _refuse(texts, others, f"needs --workload (without it, {ask})")
     universe = ("domain", _NUM_CELLS.name)
     if all(texts[name] is not None for name in universe):
         raise InputError(
@@ -230,19 +233,19 @@ def _check_queries(texts: Mapping[str, str | None]) -> None:
         raise FlagError(
             "--epsilon is required without --workload, to find how many queries keep --target_error"
         )
-    known = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]
-    check_texts([dataclasses.replace(shared.DOMAIN, required=False), *known], texts)
+    flags = [flag for flag in FLAGS if flag.name in _OF_QUERIES and flag.name != "domain"]
+    check_texts([dataclasses.replace(shared.DOMAIN, required=False), *flags], texts)
     check_files(FLAGS, texts)
 
 
 def _is_target_given(texts: Mapping[str, str | None]) -> bool:
     """Returns whether an error is given; refuses a second error, or an error with an epsilon."""
-    given = [flag.name for flag in (TARGET_ERROR, TARGET_BOUND) if texts[flag.name] is not None]
-    if not given:
+    error, bound = TARGET_ERROR.name, TARGET_BOUND.name
+    if texts[error] is not None:
+        _refuse(texts, (bound,), f"cannot be combined with --{error}")
+    elif texts[bound] is None:
         return False
-    name, *others = given
-    if others:
-        raise InputError(others[0], texts[others[0]], f"cannot be combined with --{name}")
+    name = bound if texts[error] is None else error
     _refuse(texts, ("epsilon",), f"cannot be combined with --{name}, which finds it")
     return True
 
@@ -256,16 +259,6 @@ def _check_windows(texts: Mapping[str, str | None]) -> None:
             " between windows"
         )
         raise InputError("neighboring", texts["neighboring"], condition)
-    unused = (*_NOT_OF_WINDOWS, "neighboring")
-    check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
-    horizon = [dataclasses.replace(flag, required=True) for flag in windows.PLANNED_HORIZON]
-    check_texts(horizon, texts)
-
-
-def _check_sparse(texts: Mapping[str, str | None]) -> None:
-    _refuse(texts, _NOT_OF_SPARSE, "cannot be combined with --max_sparsity: keys need no domain")
-    check_texts([flag for flag in FLAGS if flag.name not in _NOT_OF_SPARSE], texts)
-    check_texts([dataclasses.replace(flag, required=True) for flag in _OF_SPARSE[:3]], texts)
 
 
 def _refuse(texts: Mapping[str, str | None], names: Iterable[str], condition: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from functools import partial
+from typing import Any
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -15,7 +17,7 @@ from beam_dp.mechanisms.online.private_mw import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.planning.job import (
     AllowedQueries,
-    Option,
+    Planner,
     PlanningJob,
     QueryCountJob,
     SparseOption,
@@ -26,7 +28,7 @@ from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 
-_PROGRAM = "answer_queries"
+PROGRAM = "answer_queries"
 _SPARSE_NOTE = "answers one query at a time; all answers together are within the bound"
 
 
@@ -92,93 +94,84 @@ def run_error(settings: Settings) -> float:
     return max(settings.hypothesis_bound, settings.update_bound, settings.exhausted_bound)
 
 
-def private_mw_option(job: PlanningJob, calibration: Calibration = "tight") -> Option:
+def predict_private_mw(job: PlanningJob, calibration: Calibration) -> dict[str, Any]:
     """Plans online multiplicative weights for the workload's queries."""
-    option = Option("private_mw", calibration, _PROGRAM)
     num_questions = (
         job.num_queries if isinstance(job.workload, Workload) else job.workload.num_distinct
     )
-    try:
-        plan = plan_private_mw(
-            job.domain,
-            job.guarantee,
-            job.given_num_records,
-            num_questions=num_questions,
-            failure_probability=job.failure_probability,
-            calibration=calibration,
-        )
-        settings = plan.settle(job.num_records)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
+    plan = plan_private_mw(
+        job.domain,
+        job.guarantee,
+        job.given_num_records,
+        num_questions=num_questions,
+        failure_probability=job.failure_probability,
+        calibration=calibration,
+    )
+    settings = plan.settle(job.num_records)
     theorem = online_theorem(plan)
     # A textbook run rounds its threshold and number of updates, so its bound is slightly larger.
     planned = Theorem(theorem.name, theorem.failure_probability, constant(run_error(settings)))
-    return dataclasses.replace(
-        option,
-        measured_error=settings.noise.answer_deviation,
-        bound=planned.bound(job.num_records),
-        records_needed=job.needed(theorem),
-        resources=resources.online_resources(
+    return {
+        **job.proved(theorem),
+        "measured_error": settings.noise.answer_deviation,
+        "bound": planned.bound(job.num_records),
+        "resources": resources.online_resources(
             job.domain.num_cells, num_questions, settings.noise.max_above
         ),
-        parameters=(("num_questions", str(num_questions)),),
-        note="unmeasured answers come from a hypothesis: their error depends on the data",
-    )
+        "parameters": (("num_questions", str(num_questions)),),
+        "note": "unmeasured answers come from a hypothesis: their error depends on the data",
+    }
 
 
-def answers_option(job: PlanningJob, distribution: Distribution) -> Option:
+def predict_answers(job: PlanningJob, distribution: Distribution) -> dict[str, Any]:
     """Plans discrete noise on every answer."""
-    mechanism = distribution.removeprefix("discrete_")
-    option = Option(f"{mechanism}_answers", "tight", _PROGRAM)
     if isinstance(job.workload, Workload):
-        refusal = "answers linear queries; this job asks for marginals"
-        return dataclasses.replace(option, refusal=refusal)
-    try:
-        # The program answers repeated queries only once.
-        workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
-        plan = plan_workload_answers(
-            workload, job.guarantee, job.given_num_records, distribution, job.failure_probability
-        )
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    theorem = answers_theorem(plan)
-    return dataclasses.replace(
-        option,
-        expected_error=plan.standard_error,
-        bound=theorem.bound(job.num_records),
-        records_needed=job.needed(theorem),
-        resources=resources.answers_resources(job.domain.num_cells, job.num_queries),
-        parameters=(("mechanism", mechanism),),
-        note="every answer has its own noise",
+        return {"refusal": "answers linear queries; this job asks for marginals"}
+    # The program answers repeated queries only once.
+    workload = LinearWorkload(job.domain, tuple(dict.fromkeys(job.workload)))
+    plan = plan_workload_answers(
+        workload, job.guarantee, job.given_num_records, distribution, job.failure_probability
     )
+    return {
+        **job.proved(answers_theorem(plan)),
+        "expected_error": plan.standard_error,
+        "resources": resources.answers_resources(job.domain.num_cells, job.num_queries),
+        "parameters": (("mechanism", distribution.removeprefix("discrete_")),),
+        "note": "every answer has its own noise",
+    }
 
 
-def sparse_mw_option(job: SparsePlanningJob) -> SparseOption:
+def predict_sparse_mw(job: SparsePlanningJob) -> dict[str, Any]:
     """Plans online multiplicative weights for sparse queries."""
-    option = SparseOption("sparse_mw", "tight", _PROGRAM)
     if job.num_questions is None:
-        reason = "--num_questions must be given: the number of queries with error bounds"
-        return dataclasses.replace(option, refusal=reason)
+        condition = "--num_questions must be given: the number of queries with error bounds"
+        return {"refusal": condition}
     number = job.profile.num_records
-    try:
-        plan = plan_sparse_mw(
-            job.guarantee,
-            job.given_num_records,
-            max_sparsity=job.max_sparsity,
-            num_questions=job.num_questions,
-            failure_probability=job.failure_probability,
-        )
-        settings = plan.settle(number)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    return dataclasses.replace(
-        option,
-        measured_error=settings.noise.answer_deviation,
-        bound=online_theorem(plan).bound(number),
-        parameters=(("num_questions", str(job.num_questions)),),
-        note=_SPARSE_NOTE,
-        is_pure=plan.loss.kind == "pure",
+    plan = plan_sparse_mw(
+        job.guarantee,
+        job.given_num_records,
+        max_sparsity=job.max_sparsity,
+        num_questions=job.num_questions,
+        failure_probability=job.failure_probability,
     )
+    return {
+        "measured_error": plan.settle(number).noise.answer_deviation,
+        "bound": online_theorem(plan).bound(number),
+        "parameters": (("num_questions", str(job.num_questions)),),
+        "note": _SPARSE_NOTE,
+        "is_pure": plan.loss.kind == "pure",
+    }
+
+
+PLANNERS = (
+    Planner("private_mw", PROGRAM, partial(predict_private_mw, calibration="tight")),
+    Planner("private_mw", PROGRAM, partial(predict_private_mw, calibration="textbook"), "textbook"),
+    Planner("laplace_answers", PROGRAM, partial(predict_answers, distribution="discrete_laplace")),
+    Planner(
+        "gaussian_answers", PROGRAM, partial(predict_answers, distribution="discrete_gaussian")
+    ),
+)
+SPARSE_PLANNER = Planner("sparse_mw", PROGRAM, predict_sparse_mw, option=SparseOption)
 
 
 def private_mw_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:

@@ -17,54 +17,57 @@ from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR, read_guarantee
 from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain
 from beam_dp.mechanisms.sketches.errors import KeyProfile
-from beam_dp.planning.job import Option, PlanningJob, QueryCountJob, SparsePlanningJob
+from beam_dp.planning.job import Job, Option, PlanningJob, QueryCountJob, SparsePlanningJob
 from beam_dp.planning.ranking import (
     Ranking,
     rank_discovering_mechanisms,
     rank_mechanisms,
+    rank_sparse_mechanisms,
 )
 from beam_dp.planning.target import Target
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 
+Given = Mapping[str, str]  # flags as typed, without those that are not given
 
-def job_of(texts: Mapping[str, str | None]) -> PlanningJob | SparsePlanningJob:
+
+def job_of(given: Given) -> Job:
     """Returns the job for flags that ``check_plan`` accepted; reads the domain but no records."""
-    given = {name: text for name, text in texts.items() if text is not None}
-    promised = read_promise(given)
     if "max_sparsity" in given:
-        questions = given.get("num_questions")
         return SparsePlanningJob(
             profile=KeyProfile(**values_of(KeyProfile, given)),
             max_sparsity=integer("max_sparsity", given["max_sparsity"]),
             max_size=integer("size", given.get("size", str(SparsePlanningJob.max_size))),
-            num_questions=None if questions is None else integer("num_questions", questions),
-            **promised,
+            num_questions=_integer("num_questions", given),
+            **read_promise(given),
         )
-    max_error = given.get("max_error")
     return PlanningJob(
         workload=read_workload(given["workload"], largest_domain(given["domain"])),
         num_records=integer("num_records", given["num_records"]),
-        max_error_fraction=None if max_error is None else number("max_error", max_error),
-        **promised,
+        max_error_fraction=number("max_error", given["max_error"])
+        if "max_error" in given
+        else None,
+        **read_promise(given),
     )
 
 
-def query_count_job(texts: Mapping[str, str | None]) -> QueryCountJob:
+def query_count_job(given: Given) -> QueryCountJob:
     """Returns the job that computes, for these flags, how many queries may be asked."""
-    given = {name: text for name, text in texts.items() if text is not None}
-    num_cells = integer("num_cells", given["num_cells"]) if "num_cells" in given else None
+    num_cells = _integer("num_cells", given)
     if "domain" in given:
         num_cells = largest_domain(given["domain"]).num_cells
-    sparsity = given.get("max_sparsity")
     return QueryCountJob(
         num_records=integer("num_records", given["num_records"]),
         target_error=number("target_error", given["target_error"]),
         num_cells=num_cells,
-        max_sparsity=None if sparsity is None else integer("max_sparsity", sparsity),
+        max_sparsity=_integer("max_sparsity", given),
         **read_promise(given),
     )
+
+
+def _integer(name: str, given: Given) -> int | None:
+    return integer(name, given[name]) if name in given else None
 
 
 def largest_domain(text_or_path: str) -> Domain:
@@ -73,15 +76,17 @@ def largest_domain(text_or_path: str) -> Domain:
     return domain.bounded() if isinstance(domain, OpenDomain) else domain
 
 
-def ranking_of(job: PlanningJob, text_or_path: str) -> Ranking:
-    """Returns the options for a job about the domain of a file."""
-    domain = read_open_domain(text_or_path)
+def ranking_of(job: Job, given: Given) -> Ranking:
+    """Returns the options for a job, which may be about the domain of a file."""
+    if isinstance(job, SparsePlanningJob):
+        return rank_sparse_mechanisms(job)
+    domain = read_open_domain(given["domain"])
     if isinstance(domain, OpenDomain):
         return rank_discovering_mechanisms(job, domain)
     return rank_mechanisms(job)
 
 
-def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
+def read_promise(given: Given) -> dict[str, Any]:
     """Returns the arguments that are common to all jobs."""
     guarantee = read_guarantee(given)
     is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
@@ -94,12 +99,11 @@ def read_promise(given: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def read_target(texts: Mapping[str, str | None]) -> Target | None:
+def read_target(given: Given) -> Target | None:
     """Returns the target error; None if an epsilon is given instead."""
     for flag in (TARGET_ERROR, TARGET_BOUND):
-        text = texts[flag.name]
-        if text is not None:
-            return Target(number(flag.name, text), flag is TARGET_BOUND)
+        if flag.name in given:
+            return Target(number(flag.name, given[flag.name]), flag is TARGET_BOUND)
     return None
 
 
@@ -113,24 +117,20 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
         return parse_linear_workload(spec, domain)
 
 
-def command_line(
-    job: PlanningJob | SparsePlanningJob, option: Option, texts: Mapping[str, str | None]
-) -> str | None:
+def command_line(job: Job, option: Option, given: Given) -> str | None:
     """Returns the command that runs an option; None if the option has no program."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
-    flags = {"input": texts["input"] or "INPUT"}
+    flags = {"input": given.get("input", "INPUT")}
     if isinstance(job, PlanningJob):
         flags |= paying_flags(job.domain)
-        flags["domain"] = texts["domain"] or "DOMAIN"
-        flags["workload"] = texts["workload"] or "WORKLOAD"
+        flags |= {name: given[name] for name in ("domain", "workload")}
     else:
-        flags["key"] = texts["key"] or "KEY"
-        flags["max_sparsity"] = str(job.max_sparsity)
+        flags |= {"key": given.get("key", "KEY"), "max_sparsity": str(job.max_sparsity)}
     flags |= {
-        "epsilon": texts["epsilon"] or f"{guarantee.epsilon:.17g}",
-        "delta": texts["delta"] or f"{guarantee.delta:.17g}",
+        "epsilon": given["epsilon"],
+        "delta": given["delta"],
         "neighboring": guarantee.neighboring.value,
         "privacy_unit": guarantee.privacy_unit,
         "max_records_per_unit": str(guarantee.max_records_per_unit),
@@ -147,7 +147,7 @@ def command_line(
         flags["failure_probability"] = f"{job.failure_probability:g}"
     if option.program == "release_intervals":
         del flags["workload"]
-    flags["output"] = texts["output"] or "OUTPUT"
+    flags["output"] = given.get("output", "OUTPUT")
     return typed(option.program, flags, guarantee.delta)
 
 
@@ -157,21 +157,20 @@ def paying_flags(domain: Domain) -> dict[str, str]:
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 
 
-def domain_lines(text_or_path: str, texts: Mapping[str, str | None]) -> list[str]:
+def domain_lines(given: Given) -> list[str]:
     """Returns lines about attributes to discover, or about released edges and who must pay."""
-    domain = read_open_domain(text_or_path)
+    domain = read_open_domain(given["domain"])
     if isinstance(domain, OpenDomain):
         names = ", ".join(shown(each.name) for each in domain.open)
         share = f"{100 * DEFAULT_SHARE:g} % of the budget"
         sought: dict[str, str] = {}
         with contextlib.suppress(InputError):  # then each option says why it is refused
-            given = {name: text for name, text in texts.items() if text is not None}
             sought = plan_domain(domain, read_guarantee(given)).sought
         return [
             f"{names}: {share} finds values or bins first. The errors are those for as many as may"
             " be found, with the rest of the budget. Which share of the records will be in other is"
             " not known before the release.",
-            *(f"{found}: {text}" for found, text in sought.items()),
+            *(f"{name}: {text}" for name, text in sought.items()),
         ]
     return [
         f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
@@ -202,7 +201,7 @@ def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
     return " ".join([command_of(program), *words])
 
 
-def _queries(job: PlanningJob | SparsePlanningJob, spec: str) -> str:
+def _queries(job: Job, spec: str) -> str:
     """Returns the value for --queries, without weights, which only releases accept."""
     workload = getattr(job, "workload", None)
     is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import resources
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals
 from beam_dp.models.intervals.strategy import Values
-from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.job import Planner, PlanningJob
 from beam_dp.planning.theorems.theorem import Theorem, constant
 from beam_dp.privacy.noise.bound import noise_bound, noise_variance
 from beam_dp.queries.linear import Product
@@ -40,29 +40,28 @@ def intervals_theorem(plan: IntervalPlan, variances: Values, failure_probability
     error = noise_bound(
         float(variances.max()), len(variances), laplace_variance, failure_probability
     )
-    told = f"{name} strategy: union bound over intervals"
-    return Theorem(told, constant(failure_probability), constant(error))
-
-
-def intervals_option(job: PlanningJob) -> Option:
-    """Plans the release of all intervals of an attribute; the expected error is exact."""
-    option = Option("intervals", "tight", "release_intervals")
-    try:
-        attribute, low, high = asked_intervals(job)
-        plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
-    theorem = intervals_theorem(plan, variances, job.failure_probability)
-    return dataclasses.replace(
-        option,
-        expected_error=math.sqrt(float(variances.mean())),
-        bound=theorem.bound(job.num_records),
-        records_needed=job.needed(theorem),
-        resources=resources.intervals_resources(plan.num_leaves),
-        parameters=(("attribute", attribute), ("strategy", plan.choice[0])),
-        note="all intervals of one attribute, each with its standard error; no records",
+    return Theorem(
+        f"{name} strategy: union bound over intervals",
+        constant(failure_probability),
+        constant(error),
     )
+
+
+def _predict(job: PlanningJob) -> dict[str, Any]:
+    """Plans the release of all intervals of an attribute; the expected error is exact."""
+    attribute, low, high = asked_intervals(job)
+    plan = plan_intervals(job.domain[attribute].num_levels, job.guarantee)
+    variances = plan.noise_variance * plan.strategy.errors.variances(low, high)
+    return {
+        **job.proved(intervals_theorem(plan, variances, job.failure_probability)),
+        "expected_error": math.sqrt(float(variances.mean())),
+        "resources": resources.intervals_resources(plan.num_leaves),
+        "parameters": (("attribute", attribute), ("strategy", plan.choice[0])),
+        "note": "all intervals of one attribute, each with its standard error; no records",
+    }
+
+
+PLANNER = Planner("intervals", "release_intervals", _predict)
 
 
 def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:

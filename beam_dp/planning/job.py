@@ -33,19 +33,35 @@ from beam_dp.queries.workload import OfWorkload, Workload
 MAX_CELLS = 2**1000
 
 
-def check_promise(
-    guarantee: Guarantee, num_records_is_public: bool, failure_probability: float
-) -> None:
-    """Refuses an invalid combination of guarantee and public number of records."""
-    check_is("guarantee", guarantee, Guarantee)
-    if guarantee.neighboring is Neighboring.REPLACE_ONE and not num_records_is_public:
-        condition = "must be True: it is public under replace_one"
-        raise InputError("num_records_is_public", False, condition)
-    check_failure_probability(failure_probability)
+class Promised:
+    """What all jobs to plan have: a guarantee, and a number of records that may be public."""
+
+    guarantee: Guarantee
+    num_records_is_public: bool
+    failure_probability: float
+
+    def __post_init__(self) -> None:
+        check_is("guarantee", self.guarantee, Guarantee)
+        is_replaced = self.guarantee.neighboring is Neighboring.REPLACE_ONE
+        if is_replaced and not self.num_records_is_public:
+            condition = "must be True: it is public under replace_one"
+            raise InputError("num_records_is_public", False, condition)
+        check_failure_probability(self.failure_probability)
+
+    @property
+    def given_num_records(self) -> NumRecords:
+        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
+        whole: Any = getattr(self, "profile", self)
+        number: int = whole.num_records
+        return number if self.num_records_is_public else "noisy"
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the job as JSON values."""
+        return {**vars(self), "guarantee": self.guarantee.to_json()}
 
 
 @dataclasses.dataclass(frozen=True)
-class PlanningJob(OfWorkload):
+class PlanningJob(OfWorkload, Promised):
     """A job to plan: the queries to answer, the number of records, and the guarantee.
 
     Args:
@@ -70,7 +86,7 @@ class PlanningJob(OfWorkload):
     def __post_init__(self) -> None:
         check_is("workload", self.workload, Workload, LinearWorkload)
         checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
-        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        super().__post_init__()
         if self.max_error_fraction is not None:
             checked_fraction(self.max_error_fraction)
 
@@ -81,16 +97,11 @@ class PlanningJob(OfWorkload):
             return self.workload.num_cells()
         return len(self.workload)
 
-    @property
-    def given_num_records(self) -> NumRecords:
-        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
-        return self.num_records if self.num_records_is_public else "noisy"
-
-    def needed(self, theorem: Theorem) -> int | None:
-        """Returns the ``records_needed`` of an option; None without a ``max_error_fraction``."""
-        if self.max_error_fraction is None:
-            return None
-        return theorem.records_needed(self.max_error_fraction)
+    def proved(self, theorem: Theorem) -> dict[str, Any]:
+        """Returns the fields of an option that a theorem states: the bound and its records."""
+        share = self.max_error_fraction
+        needed = None if share is None else theorem.records_needed(share)
+        return {"bound": theorem.bound(self.num_records), "records_needed": needed}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the job as JSON values."""
@@ -106,7 +117,7 @@ class PlanningJob(OfWorkload):
 
 
 @dataclasses.dataclass(frozen=True)
-class SparsePlanningJob:
+class SparsePlanningJob(Promised):
     """A job to plan: sparse queries about the keys of records, under a guarantee.
 
     Args:
@@ -131,14 +142,9 @@ class SparsePlanningJob:
     failure_probability: float = FAILURE_PROBABILITY
 
     def __post_init__(self) -> None:
-        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        super().__post_init__()
         check_is("profile", self.profile, KeyProfile)
         checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
-
-    @property
-    def given_num_records(self) -> NumRecords:
-        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
-        return self.profile.num_records if self.num_records_is_public else "noisy"
 
     @property
     def num_bounded(self) -> int:
@@ -147,15 +153,12 @@ class SparsePlanningJob:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the job as JSON values."""
-        return {
-            "guarantee": self.guarantee.to_json(),
-            **dataclasses.asdict(self.profile),
-            "max_sparsity": self.max_sparsity,
-            "max_size": self.max_size,
-            "num_questions": self.num_questions,
-            "num_records_is_public": self.num_records_is_public,
-            "failure_probability": self.failure_probability,
-        }
+        fields = super().to_json()
+        guarantee, profile = fields.pop("guarantee"), fields.pop("profile")
+        return {"guarantee": guarantee, **dataclasses.asdict(profile), **fields}
+
+
+Job = PlanningJob | SparsePlanningJob
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,7 +230,27 @@ class SparseOption(Option):
 
 
 @dataclasses.dataclass(frozen=True)
-class QueryCountJob:
+class Planner:
+    """How one mechanism is planned, in one calibration."""
+
+    mechanism: str
+    program: str
+    predict: Callable[[Any], dict[str, Any]]  # from a job to the fields of its option
+    calibration: Calibration = "tight"
+    option: type[Option] = Option
+    refusals: tuple[type[Exception], ...] = (InputError,)  # errors that refuse only this option
+
+    def plan(self, job: Job) -> Option:
+        """Returns the option for a job, which may be refused."""
+        option = self.option(self.mechanism, self.calibration, self.program)
+        try:
+            return dataclasses.replace(option, **self.predict(job))
+        except self.refusals as error:
+            return dataclasses.replace(option, refusal=str(error))
+
+
+@dataclasses.dataclass(frozen=True)
+class QueryCountJob(Promised):
     """A job with unknown queries: records, a guarantee, and the largest error of any answer.
 
     ``num_records``: N >= 1; a guess if the number is private. Never compute this guess from the
@@ -244,7 +267,7 @@ class QueryCountJob:
     max_sparsity: int | None = None  # m, the largest number of elements of a query
 
     def __post_init__(self) -> None:
-        check_promise(self.guarantee, self.num_records_is_public, self.failure_probability)
+        super().__post_init__()
         checked_integer("num_records", self.num_records, 1, MAX_RECORDS)
         note = " (num_records): any answer keeps a larger one"
         checked_number(
@@ -254,16 +277,6 @@ class QueryCountJob:
             checked_integer("num_cells", self.num_cells, 1, MAX_CELLS)
         if self.max_sparsity is not None:
             checked_integer("max_sparsity", self.max_sparsity, 1, MAX_SPARSITY)
-
-    @property
-    def given_num_records(self) -> NumRecords:
-        """The public number of records, or "noisy" if a mechanism must pay for a noisy number."""
-        return self.num_records if self.num_records_is_public else "noisy"
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the job as JSON values."""
-        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {**fields, "guarantee": self.guarantee.to_json()}
 
     @property
     def cells(self) -> int:

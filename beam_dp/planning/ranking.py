@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Iterable
 from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.domain.discover import OpenDomain
-from beam_dp.mechanisms.registry import SYNTHETIC
-from beam_dp.planning import answers, intervals, textbook
-from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.sketches import SKETCH_OPTIONS, error_of_nothing
-from beam_dp.planning.synthetic_databases import discovering_option, synthetic_option
+from beam_dp.planning import answers, intervals, sketches, textbook
+from beam_dp.planning.job import Job, Option, Planner, PlanningJob, SparsePlanningJob
+from beam_dp.planning.synthetic_databases import discovering_planners, synthetic_planners
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Ranking:
     larger expected error is not worth its budget.
     """
 
-    job: PlanningJob | SparsePlanningJob
+    job: Job
     options: tuple[Option, ...]  # one per mechanism and calibration, sorted by ``Option.rank``
     error_of_nothing: float | None = None
 
@@ -35,10 +32,10 @@ class Ranking:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ranking as JSON values."""
-        found = self.job.to_json()
+        fields = self.job.to_json()
         if self.error_of_nothing is not None:
-            found["error_of_nothing"] = self.error_of_nothing
-        return {**found, "options": [option.to_json() for option in self.options]}
+            fields["error_of_nothing"] = self.error_of_nothing
+        return {**fields, "options": [option.to_json() for option in self.options]}
 
 
 def rank_mechanisms(job: PlanningJob) -> Ranking:
@@ -62,7 +59,7 @@ def rank_mechanisms(job: PlanningJob) -> Ranking:
         ('mwem', 2.71)
     """
     check_is("job", job, PlanningJob)
-    return Ranking(job, _ranked(job))
+    return Ranking(job, _ranked(planners_of(job), job))
 
 
 def rank_discovering_mechanisms(job: PlanningJob, domain: OpenDomain) -> Ranking:
@@ -70,9 +67,7 @@ def rank_discovering_mechanisms(job: PlanningJob, domain: OpenDomain) -> Ranking
 
     ``job``: for the largest domain that may be found; its guarantee covers the discovery, too.
     """
-    measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
-    options = [discovering_option(job, domain, each) for each in measuring]
-    return Ranking(job, tuple(sorted(options, key=lambda option: option.rank)))
+    return Ranking(job, _ranked(discovering_planners(domain), job))
 
 
 def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
@@ -92,28 +87,26 @@ def rank_sparse_mechanisms(job: SparsePlanningJob) -> Ranking:
         ('count_sketch', 66)
     """
     check_is("job", job, SparsePlanningJob)
-    return Ranking(job, _ranked(job), error_of_nothing(job.profile, job.max_sparsity))
+    return Ranking(
+        job,
+        _ranked(planners_of(job), job),
+        sketches.error_of_nothing(job.profile, job.max_sparsity),
+    )
 
 
-def _ranked(job: PlanningJob | SparsePlanningJob) -> tuple[Option, ...]:
-    options = [make(job) for make in option_makers(job)]
+def _ranked(planners: Iterable[Planner], job: Job) -> tuple[Option, ...]:
+    options = [planner.plan(job) for planner in planners]
     return tuple(sorted(options, key=lambda option: option.rank))
 
 
-def option_makers(job: PlanningJob | SparsePlanningJob) -> list[Callable[[Any], Option]]:
-    """Returns the functions that plan a job of this type, one per mechanism and calibration."""
+def planners_of(job: Job) -> list[Planner]:
+    """Returns how a job of this type is planned, per mechanism and calibration."""
     if isinstance(job, SparsePlanningJob):
-        return [*SKETCH_OPTIONS, answers.sparse_mw_option]
-    measuring = [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
-    published = [each for each in measuring if each.name != "mwem"]
+        return [*sketches.PLANNERS, answers.SPARSE_PLANNER]
     return [
-        *(partial(synthetic_option, mechanism=each) for each in measuring),
-        textbook.mwem_option,
-        *(partial(synthetic_option, mechanism=each, calibration="textbook") for each in published),
-        textbook.small_db_option,
-        answers.private_mw_option,
-        partial(answers.private_mw_option, calibration="textbook"),
-        partial(answers.answers_option, distribution="discrete_laplace"),
-        partial(answers.answers_option, distribution="discrete_gaussian"),
-        intervals.intervals_option,
+        *synthetic_planners("tight"),
+        *synthetic_planners("textbook"),
+        textbook.PLANNER,
+        *answers.PLANNERS,
+        intervals.PLANNER,
     ]

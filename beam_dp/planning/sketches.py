@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError, magnitude
@@ -14,22 +15,13 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.registry import SKETCHES
 from beam_dp.mechanisms.sketches import errors, mechanisms
 from beam_dp.mechanisms.sketches.plan import INDEPENDENCE, SparseMechanism, SparsePlan, check_width
-from beam_dp.planning.job import SparseOption, SparsePlanningJob
+from beam_dp.planning.job import Planner, SparseOption, SparsePlanningJob
 from beam_dp.planning.theorems.theorem import Theorem, checked_parameters, constant
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 
-_PROGRAM = "release_projection"
 _HISTOGRAM_NOTE = "names the keys that have enough records; private except with probability delta"
 _BOUND_NOTE = "bound: for noise and hashing; number of queries chosen without the hash key: {}"
-# The kinds of releases, in the order of docs/sparse_queries.md.
-_NAMES = (
-    "count_sketch, laplace",
-    "count_sketch, gaussian",
-    "sparse_project",
-    "stability_histogram",
-    "hybrid",
-)
 _ROWS = (1, 3, 5, 7)
 # Even the smallest share is enough to remove the few heaviest keys from a sketch.
 _HISTOGRAM_SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -39,14 +31,18 @@ _NUMBERS_A_KEY = 2  # a histogram stores an element and a count per key
 
 @dataclasses.dataclass(frozen=True)
 class SparseChoice:
-    """A mechanism, its parameters, its loss, and its predicted error for the planned sparsity."""
+    """A mechanism with its plan, and its predicted error for the planned sparsity."""
 
     mechanism: SparseMechanism
+    plan: SparsePlan
     error: float
     error_of_one: float
     size: int
-    loss: Loss
-    has_histogram: bool
+
+    @property
+    def loss(self) -> Loss:
+        """The privacy loss of the release."""
+        return self.plan.loss
 
     @property
     def is_pure(self) -> bool:
@@ -78,30 +74,23 @@ def plan_sparse_release(
     check_width(max_size)
     if max_size < _LEAST_WIDTH:
         raise InputError("max_size", max_size, f"must be at least {_LEAST_WIDTH}")
-    asked = max_sparsity if sparsity is None else sparsity
-    if not 1 <= asked <= max_sparsity:
-        raise InputError("sparsity", asked, "must be from 1 to max_sparsity")
-    found = []
+    if sparsity is None:
+        sparsity = max_sparsity
+    if not 1 <= sparsity <= max_sparsity:
+        raise InputError("sparsity", sparsity, "must be from 1 to max_sparsity")
+    choices = []
     # The predicted errors do not depend on the hash key.
     key = HashKey.draw(INDEPENDENCE)
-    for mechanism, held in _candidates(guarantee, profile, max_size, max_weight):
+    for mechanism, histogram_size in _candidates(guarantee, profile, max_size, max_weight):
         if not is_wanted(mechanism):
             continue
         plan = mechanism.plan(
             guarantee, max_sparsity=max_sparsity, max_weight=max_weight, hash_key=key
         )
         law = errors.sparse_error(plan, profile)
-        found.append(
-            SparseChoice(
-                mechanism=mechanism,
-                error=law.error(asked),
-                error_of_one=law.error(1),
-                size=plan.num_cells + held,
-                loss=plan.loss,
-                has_histogram=plan.histogram is not None,
-            )
-        )
-    return sorted(found, key=lambda choice: choice.error)
+        size = plan.num_cells + histogram_size
+        choices.append(SparseChoice(mechanism, plan, law.error(sparsity), law.error(1), size))
+    return sorted(choices, key=lambda choice: choice.error)
 
 
 def error_of_nothing(profile: errors.KeyProfile, sparsity: int) -> float:
@@ -127,25 +116,14 @@ def _candidates(
     counts, keys = profile.groups
     for share in (1.0, *_HISTOGRAM_SHARES):
         noise = mechanisms.histogram_noise(guarantee, max_weight, share * guarantee.epsilon)
-        held = _NUMBERS_A_KEY * math.ceil(float(keys @ errors.held_keys(noise, counts).share))
+        size = _NUMBERS_A_KEY * math.ceil(float(keys @ errors.held_keys(noise, counts).share))
         if share == 1.0:
-            if held <= max_size:
-                yield mechanisms.StabilityHistogram(), held
-        elif max_size - held >= _LEAST_WIDTH:
+            if size <= max_size:
+                yield mechanisms.StabilityHistogram(), size
+        elif max_size - size >= _LEAST_WIDTH:
             for rows in _ROWS:
-                width = (max_size - held) // rows * rows
-                yield mechanisms.HybridSketch(width, rows, histogram_share=share), held
-
-
-def release_parameters(mechanism: SparseMechanism) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """Returns the name and the flags of a mechanism for ``release_projection``."""
-    name = next(each for each, made in SKETCHES.items() if isinstance(mechanism, made))
-    return name, tuple(texts_of(mechanism).items())
-
-
-def _name(mechanism: SparseMechanism) -> str:
-    name, parameters = release_parameters(mechanism)
-    return ", ".join([name, *(value for flag, value in parameters if flag == "noise")])
+                width = (max_size - size) // rows * rows
+                yield mechanisms.HybridSketch(width, rows, histogram_share=share), size
 
 
 def projection_theorem(
@@ -187,51 +165,56 @@ def projection_theorem(
     )
 
 
-def _release_option(job: SparsePlanningJob, name: str) -> SparseOption:
+def _predict(job: SparsePlanningJob, name: str, noise: str | None) -> dict[str, Any]:
+    """Returns the fields of the option for the best parameters of one mechanism."""
     choices = plan_sparse_release(
         job.guarantee,
         job.profile,
         max_sparsity=job.max_sparsity,
         max_size=job.max_size,
-        is_wanted=lambda mechanism: _name(mechanism) == name,
+        is_wanted=lambda each: (
+            isinstance(each, SKETCHES[name]) and texts_of(each).get("noise") == noise
+        ),
     )
     if not choices:
-        return _refused(name, job)
+        refusal = f"its keys do not fit into {magnitude(job.max_size)} numbers"
+        if job.guarantee.delta == 0:
+            refusal = "it needs a delta above 0"
+        return {"refusal": refusal, "parameters": (("noise", noise),) if noise else ()}
     choice = choices[0]
-    mechanism, parameters = release_parameters(choice.mechanism)
-    note = _HISTOGRAM_NOTE if choice.has_histogram else ""
+    # The proved bound depends on the independence that the mechanism asks of its hash key.
+    plan = choice.mechanism.plan(job.guarantee, max_sparsity=job.max_sparsity)
     theorem = projection_theorem(
-        choice.mechanism.plan(job.guarantee, max_sparsity=job.max_sparsity),
-        job.profile.largest_count,
-        job.num_bounded,
-        job.failure_probability,
+        plan, job.profile.largest_count, job.num_bounded, job.failure_probability
     )
+    note = _HISTOGRAM_NOTE if plan.histogram is not None else ""
     if theorem is not None:
         note = _BOUND_NOTE.format(magnitude(job.num_bounded))
-    return SparseOption(
-        mechanism,
-        "tight",
-        _PROGRAM,
-        expected_error=choice.error,
-        bound=None if theorem is None else theorem.bound(job.profile.num_records),
-        parameters=parameters,
-        note=note,
-        error_of_one=choice.error_of_one,
-        size=choice.size,
-        is_pure=choice.is_pure,
+    return {
+        "expected_error": choice.error,
+        "bound": None if theorem is None else theorem.bound(job.profile.num_records),
+        "parameters": tuple(texts_of(choice.mechanism).items()),
+        "note": note,
+        "error_of_one": choice.error_of_one,
+        "size": choice.size,
+        "is_pure": choice.is_pure,
+    }
+
+
+# In the order of docs/sparse_queries.md.
+PLANNERS = tuple(
+    Planner(
+        name,
+        "release_projection",
+        partial(_predict, name=name, noise=noise),
+        option=SparseOption,
+        refusals=(),
     )
-
-
-def _refused(name: str, job: SparsePlanningJob) -> SparseOption:
-    mechanism, _, noise = name.partition(", ")
-    if job.guarantee.delta == 0:
-        reason = "it needs a delta above 0"
-    else:
-        reason = f"its keys do not fit into {magnitude(job.max_size)} numbers"
-    parameters = (("noise", noise),) if noise else ()
-    return SparseOption(mechanism, "tight", _PROGRAM, reason, parameters=parameters)
-
-
-SKETCH_OPTIONS: tuple[Callable[[SparsePlanningJob], SparseOption], ...] = tuple(
-    partial(_release_option, name=name) for name in _NAMES
+    for name, noise in (
+        ("count_sketch", "laplace"),
+        ("count_sketch", "gaussian"),
+        ("sparse_project", None),
+        ("stability_histogram", None),
+        ("hybrid", None),
+    )
 )

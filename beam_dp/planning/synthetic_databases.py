@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import math
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from beam_dp.domain.discover import OpenDomain
@@ -14,9 +13,9 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_num_rows
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery
+from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, plan_discovery
 from beam_dp.mechanisms.resources import records_bytes
-from beam_dp.planning.job import Option, PlanningJob
+from beam_dp.planning.job import Planner, PlanningJob
 from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant, laplace_theorem
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
@@ -40,42 +39,43 @@ _MAX_SPECIFICATION = 2000
 _OF_TABLES = "of the noisy tables before the fit; the card states the fit's part"
 
 
-def synthetic_option(
-    job: PlanningJob,
-    mechanism: type[Mechanism],
-    calibration: Calibration = "tight",
-    complete: Callable[[Any, PlanningJob, Option], Option] | None = None,
-) -> Option:
-    """Plans a mechanism that measures marginals, such as ``MWEM``, with its default options.
+def synthetic_planners(calibration: Calibration) -> list[Planner]:
+    """Returns how mechanisms that measure marginals, such as ``MWEM``, are planned."""
 
-    ``complete``: adds to an option what its plan predicts; by default ``completed``.
-    """
-    option = Option(mechanism.name, calibration, PROGRAM)
-    options: dict[str, Any] = {"calibration": calibration}
-    try:
+    def predict(mechanism: type[Mechanism], job: PlanningJob) -> dict[str, Any]:
         marginals = job.workload
         if isinstance(marginals, LinearWorkload):
             marginals = covering_marginals(marginals)
+        options: dict[str, Any] = {"calibration": calibration}
         plan = mechanism(**options).plan(
             job.domain, marginals, job.guarantee, job.given_num_records
         )
         check_num_rows(plan)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    rows = plan.num_rows(job.num_records) + plan.num_rows_from_noise
-    option = dataclasses.replace(option, disk_bytes=records_bytes(plan.domain, rows))
-    return (complete or completed)(plan, job, option)
+        rows = plan.num_rows(job.num_records) + plan.num_rows_from_noise
+        return {"disk_bytes": records_bytes(plan.domain, rows), **predicted(plan, job)}
+
+    return [
+        Planner(mechanism.name, PROGRAM, functools.partial(predict, mechanism), calibration)
+        for mechanism in _measuring()
+    ]
 
 
-def discovering_option(job: PlanningJob, domain: OpenDomain, mechanism: type[Mechanism]) -> Option:
-    """Plans a mechanism for the largest domain that may be found, and finding it."""
-    option = Option(mechanism.name, "tight", PROGRAM)
-    options = ReleaseOptions(num_records=job.given_num_records)
-    try:
+def discovering_planners(domain: OpenDomain) -> list[Planner]:
+    """Returns how mechanisms are planned for the largest domain that may be found."""
+
+    def predict(mechanism: type[Mechanism], job: PlanningJob) -> dict[str, Any]:
+        options = ReleaseOptions(num_records=job.given_num_records)
         _, plan = plan_discovery(mechanism(), domain, job.workload, job.guarantee, options)
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
-    return completed(plan, dataclasses.replace(job, guarantee=plan.guarantee), option)
+        return predicted(plan, dataclasses.replace(job, guarantee=plan.guarantee))
+
+    return [
+        Planner(mechanism.name, PROGRAM, functools.partial(predict, mechanism))
+        for mechanism in _measuring()
+    ]
+
+
+def _measuring() -> list[type[Mechanism]]:
+    return [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
 
 
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
@@ -161,59 +161,48 @@ def _union_bound(
     return Theorem(f"union bound over {what}, {_OF_TABLES}", constant(beta), constant(error))
 
 
-def selected(plan: MarginalsPlan, job: PlanningJob, option: Option) -> Option:
-    """Completes an option with the plan of a mechanism that selects the marginals to measure."""
+def of_selection(plan: MarginalsPlan, job: PlanningJob) -> dict[str, Any]:
+    """Returns the fields of an option whose mechanism selects the marginals to measure."""
     if isinstance(job.workload, LinearWorkload):
-        return dataclasses.replace(option, refusal="selects marginals; answers no linear queries")
-    return dataclasses.replace(
-        option,
-        resources=plan.resources,
-        note="selects marginals by noisy scores, so the error is not known in advance",
-    )
+        return {"refusal": "selects marginals; answers no linear queries"}
+    note = "selects marginals by noisy scores, so the error is not known in advance"
+    return {"resources": plan.resources, "note": note}
 
 
-completed = functools.singledispatch(selected)
+# From a plan and its job to the fields of the option, by the type of the plan.
+predicted = functools.singledispatch(of_selection)
 
 
-@completed.register
-def _by_scores(plan: SelectionPlan, job: PlanningJob, option: Option) -> Option:
-    option = selected(plan, job, option)
-    if option.refusal or not plan.pairs:
-        return option
+@predicted.register
+def _by_scores(plan: SelectionPlan, job: PlanningJob) -> dict[str, Any]:
+    fields = of_selection(plan, job)
+    if "refusal" in fields or not plan.pairs:
+        return fields
     beta = job.failure_probability
     bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
     note = (
-        f"{option.note}; before the fit, no cell of a measured pair is off by more than"
+        f"{fields['note']}; before the fit, no cell of a measured pair is off by more than"
         f" {bound:,.0f} records, except with probability {beta:g}"
     )
-    return dataclasses.replace(option, note=note)
+    return {**fields, "note": note}
 
 
-@completed.register
-def _measured(plan: MeasureAllPlan, job: PlanningJob, option: Option) -> Option:
-    parameters: tuple[tuple[str, str], ...] = ()
-    num_noisy = None
+@predicted.register
+def _measured(plan: MeasureAllPlan, job: PlanningJob) -> dict[str, Any]:
     note = "errors of the noisy tables; the fit lowers these if many cells are empty"
     if isinstance(job.workload, LinearWorkload):
         mean, largest = query_errors(job.workload, plan)
         theorem = _union_bound("answers", plan, largest, len(job.workload), job.failure_probability)
-        expected = math.sqrt(mean)
-        parameters = (("workload", specification(plan.workload)),)
         note = f"measures the marginals of the queries, which the release then answers; {note}"
+        parameters = (("workload", specification(plan.workload)),)
+        fields = {"expected_error": math.sqrt(mean), "parameters": parameters}
     else:
         theorem = tables_theorem(job, plan)
-        expected = plan.parameters.predicted_cell_error
-        num_noisy = noisy_cells(job, plan)
-    return dataclasses.replace(
-        option,
-        expected_error=expected,
-        bound=theorem.bound(job.num_records),
-        records_needed=job.needed(theorem),
-        resources=plan.resources,
-        parameters=parameters,
-        note=note,
-        noisy_cells=num_noisy,
-    )
+        fields = {
+            "expected_error": plan.parameters.predicted_cell_error,
+            "noisy_cells": noisy_cells(job, plan),
+        }
+    return {**fields, **job.proved(theorem), "resources": plan.resources, "note": note}
 
 
 def covering_marginals(queries: LinearWorkload) -> Workload:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -16,22 +16,22 @@ from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
 from beam_dp.planning import answers, command_jobs, textbook
+from beam_dp.planning.command_jobs import Given
 from beam_dp.planning.job import (
     AllowedQueries,
+    Job,
     Option,
     PlanningJob,
     QueryCountJob,
     SparseOption,
-    SparsePlanningJob,
 )
-from beam_dp.planning.ranking import rank_sparse_mechanisms
-from beam_dp.planning.target import Target, rank_for_target
-from beam_dp.planning.theorems.theorem import MAX_EXACT, MAX_QUERIES, Calibration
+from beam_dp.planning.ranking import Ranking
+from beam_dp.planning.synthetic_databases import PROGRAM
+from beam_dp.planning.target import Target, TargetRanking, rank_for_target
+from beam_dp.planning.theorems.theorem import CALIBRATIONS, MAX_EXACT, MAX_QUERIES, Calibration
 from beam_dp.privacy.guarantee import Guarantee, large_epsilon
 from beam_dp.queries.workload import Workload
 from beam_dp.views.terminal import counted, guarantee_text, plain_table, short, surely
-
-Texts = Mapping[str, str | None]
 
 
 class Plan(NamedTuple):
@@ -42,120 +42,109 @@ class Plan(NamedTuple):
     command: str | None = None
 
 
-def plan_of(texts: Texts) -> Plan:
+def plan_of(given: Given) -> Plan:
     """Returns the options for a job, best first, or the least epsilons for a target."""
-    target = command_jobs.read_target(texts)
-    return _mechanisms(texts) if target is None else _for_target(texts, target)
-
-
-def _mechanisms(texts: Texts) -> Plan:
-    job = command_jobs.job_of(texts)
-    columns: dict[str, Callable[[Any], str]]
-    if isinstance(job, PlanningJob):
-        assert texts["domain"] is not None
-        ranking = command_jobs.ranking_of(job, texts["domain"])
-        columns = {"error": _expected_or_measured, "bound": bound_text}
-        legend = _legend_of_errors(job)
-        errors = [_expected_or_measured(option) for option in ranking.options if not option.refusal]
-        if "unknown" in errors:
-            legend.append("unknown: the error depends on the data")
-        if any(error.startswith("(") for error in errors):
-            legend.append("(in brackets): the error of measured answers only")
-        if job.max_error_fraction is not None:
-            columns["records"] = lambda option: _or_dash(option.records_needed, short)
-            share = f"{job.max_error_fraction:.3g} of them"
-            legend.append(f"records: the number needed for a bound of at most {share}")
-        columns |= _COST
-        best = ranking.best
-        if best is not None and best.noisy_cells is not None:
-            legend.append(
-                f"too noisy to use with {_name(best)}: {best.noisy_cells:,} of"
-                f" {job.num_queries:,} cells, if the records are spread evenly (their error bar is"
-                " longer than half of the count)"
-            )
-        legend += _time_of_job(job, best)
+    target = command_jobs.read_target(given)
+    if target is not None and "domain" in given:
+        read_domain(given["domain"])  # refuses attributes to discover
+    job = command_jobs.job_of(given if target is None else with_epsilon(given, 1.0))
+    if target is None:
+        ranking = command_jobs.ranking_of(job, given)
+        best, spent, title = ranking.best, "", _title(job)
+        options = [(option, given) for option in ranking.options]
+        legend, fields = _legend_of_ranking(ranking), ranking.to_json()
     else:
-        ranking = rank_sparse_mechanisms(job)
-        columns = {
+        found = rank_for_target(job, target)
+        best, spent = found.best.option, f", with epsilon {found.best.epsilon:g}"
+        title = target_title(target, job.guarantee)
+        options = [
+            (least.option, with_epsilon(given, least.epsilon or 0.0)) for least in found.reached
+        ]
+        legend, fields = _legend_of_target(found), found.to_json()
+    columns = _columns(job, target)
+    rows, command = [], None
+    for (option, flags), entry in zip(options, fields["options"], strict=True):
+        epsilon = [] if target is None else [flags["epsilon"]]
+        cells = [*epsilon, *(cell(option) for cell in columns.values())]
+        rows.append(Row(_name(option), option, cells))
+        entry["command"] = command_jobs.command_line(job, option, flags)
+        if option is best:
+            command = entry["command"]
+    if target is not None:
+        rows += [Row(_name(option), option, ()) for option in found.refused]
+        columns = {"epsilon": _expected, **columns}
+    head = f"{_best_text(best, spent)}\n{title}"
+    return Plan(options_table(head, [*columns], rows, legend, "all" in given), fields, command)
+
+
+def _columns(job: Job, target: Target | None) -> dict[str, Callable[[Any], str]]:
+    """Returns the columns of a table of options after their names: headings, and their cells."""
+    is_bound = target is not None and target.of_bound
+    if not isinstance(job, PlanningJob):
+        if target is not None:
+            return {"error": bound_text if is_bound else _expected, "numbers": _numbers}
+        return {
             "error": _expected,
             "of one key": lambda option: _or_dash(option.error_of_one, short),
             "bound": lambda option: _or_dash(option.bound, lambda _: bound_text(option)),
             "numbers": _numbers,
         }
-        legend = [
-            *_legend_of_errors(job),
+    error = _expected_or_measured if target is None else _expected
+    columns: dict[str, Callable[[Any], str]] = {"error": error, "bound": bound_text}
+    if target is None and job.max_error_fraction is not None:
+        columns["records"] = lambda option: _or_dash(option.records_needed, short)
+    return {
+        **columns,
+        "memory": lambda option: _or_dash(option.resources, lambda of: bytes_text(of.memory_bytes)),
+        "time": lambda option: _or_dash(option.resources, lambda of: duration_text(of.seconds)),
+    }
+
+
+def _legend_of_ranking(ranking: Ranking) -> list[str]:
+    """Returns the lines below a table of options."""
+    job, best = ranking.job, ranking.best
+    lines = _legend_of_errors(job)
+    if not isinstance(job, PlanningJob):
+        return [
+            *lines,
             f"bound: {surely(job.failure_probability)}, no answer is off by more; '-': each answer"
             " comes with its own bound",
             f"Answering 0 to every query would err by {short(ranking.error_of_nothing or 0)}.",
         ]
-    rows = [
-        Row(_name(each), each, [cell(each) for cell in columns.values()])
-        for each in ranking.options
-    ]
-    found = ranking.to_json()
-    for entry, option in zip(found["options"], ranking.options, strict=True):
-        entry["command"] = command_jobs.command_line(job, option, texts)
-    return Plan(
-        options_table(
-            f"{_best_text(ranking.best)}\n{_title(job)}",
-            [*columns],
-            rows,
-            legend,
-            show_refused=texts["all"] is not None,
-        ),
-        found,
-        None if ranking.best is None else command_jobs.command_line(job, ranking.best, texts),
-    )
+    errors = [_expected_or_measured(option) for option in ranking.options if not option.refusal]
+    if "unknown" in errors:
+        lines.append("unknown: the error depends on the data")
+    if any(error.startswith("(") for error in errors):
+        lines.append("(in brackets): the error of measured answers only")
+    if job.max_error_fraction is not None:
+        share = f"{job.max_error_fraction:.3g} of them"
+        lines.append(f"records: the number needed for a bound of at most {share}")
+    if best is not None and best.noisy_cells is not None:
+        lines.append(
+            f"too noisy to use with {_name(best)}: {best.noisy_cells:,} of"
+            f" {job.num_queries:,} cells, if the records are spread evenly (their error bar is"
+            " longer than half of the count)"
+        )
+    return [*lines, *_time_of_job(job, best)]
 
 
-def _for_target(texts: Texts, target: Target) -> Plan:
-    """Returns the smallest epsilon with which each mechanism meets an error."""
-    if texts["domain"] is not None:
-        read_domain(texts["domain"])  # refuses attributes to discover
-    job = command_jobs.job_of(with_epsilon(texts, 1.0))  # each option has a different epsilon
-    ranking = rank_for_target(job, target)
-    columns: dict[str, Callable[[Any], str]]
-    if isinstance(job, PlanningJob):
-        columns = {"error": _expected, "bound": bound_text, **_COST}
-    else:
-        columns = {"error": bound_text if target.of_bound else _expected, "numbers": _numbers}
-    legend = _legend_of_errors(job)
-    if target.of_bound and not isinstance(job, PlanningJob):
+def _legend_of_target(ranking: TargetRanking) -> list[str]:
+    """Returns the lines below a table of the least epsilons."""
+    job = ranking.job
+    lines = _legend_of_errors(job)
+    if ranking.target.of_bound and not isinstance(job, PlanningJob):
         sure = surely(job.failure_probability)
-        legend = [f"error: {sure}, no answer is off by more than this many records"]
-    rows, commands = [], []
-    for least in ranking.found:
-        assert least.epsilon is not None
-        cells = [f"{least.epsilon:g}", *(cell(least.option) for cell in columns.values())]
-        rows.append(Row(_name(least.option), least.option, cells))
-        given = with_epsilon(texts, least.epsilon)
-        commands.append(command_jobs.command_line(job, least.option, given))
-    rows += [Row(_name(option), option, ()) for option in ranking.refused]
-    legend += [
+        lines = [f"error: {sure}, no answer is off by more than this many records"]
+    lines += [
         f"not reached: the smallest error of {_name(least.option)} is {short(least.error)} records"
         for least in ranking.beyond
     ]
-    legend += large_epsilon_lines(ranking.best.epsilon or 0)
-    found = ranking.to_json()
-    for entry, command in zip(found["options"], commands, strict=True):
-        entry["command"] = command
-    return Plan(
-        options_table(
-            f"{_best_text(ranking.best.option, epsilon=ranking.best.epsilon)}\n"
-            f"{target_title(target, job.guarantee)}",
-            ["epsilon", *columns],
-            rows,
-            legend,
-            show_refused=texts["all"] is not None,
-        ),
-        found,
-        commands[ranking.found.index(ranking.best)],
-    )
+    return lines + large_epsilon_lines(ranking.best.epsilon or 0)
 
 
-def plan_of_queries(texts: Texts) -> Plan:
+def plan_of_queries(given: Given) -> Plan:
     """Returns the number of queries that each mechanism can answer."""
-    job = command_jobs.query_count_job(texts)
+    job = command_jobs.query_count_job(given)
     counts = count_queries(job)
     title = (
         "The number of queries for which no answer is off by more than"
@@ -173,7 +162,7 @@ def plan_of_queries(texts: Texts) -> Plan:
         for each in counts
     ]
     return Plan(
-        options_table(title, ["queries"], rows, legend, show_refused=texts["all"] is not None),
+        options_table(title, ["queries"], rows, legend, "all" in given),
         {**job.to_json(), "options": [each.to_json() for each in counts]},
     )
 
@@ -210,7 +199,6 @@ def options_table(
     columns: Sequence[str],
     rows: Sequence[Row],
     legend: Sequence[str],
-    *,
     show_refused: bool,
 ) -> RenderableType:
     """Returns a table of options, best first, in 80 columns; impossible options are only counted.
@@ -235,11 +223,10 @@ def options_table(
     return Group(head, Text(), table, Text(), *map(Text, [*legend, *below, *refusals]))
 
 
-def _best_text(best: Option | None, epsilon: float | None = None) -> str:
+def _best_text(best: Option | None, spent: str) -> str:
     """Returns the answer of a plan in one line: the best mechanism and its error."""
     if best is None:
         return "No mechanism can do this job; --all explains why."
-    spent = "" if epsilon is None else f", with epsilon {epsilon:g}"
     if best.expected_error is None:
         return f"Best: {_name(best)}{spent}. Its error depends on the data."
     return f"Best: {_name(best)}{spent}. Expect an error of {short(best.expected_error)} records."
@@ -250,8 +237,8 @@ def _name(option: Option) -> str:
     if not isinstance(option, SparseOption):
         return f"{option.mechanism}, {option.calibration}"
     forms = {"num_rows": "rows: {}", "noise": "{}", "histogram_share": "share: {}"}
-    known = dict(option.parameters)
-    parts = [forms[name].format(known[name]) for name in forms if name in known]
+    parameters = dict(option.parameters)
+    parts = [forms[name].format(parameters[name]) for name in forms if name in parameters]
     return ", ".join([option.mechanism, *parts])
 
 
@@ -292,19 +279,12 @@ def duration_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{short(seconds / 3600)} h"
 
 
-_COST: dict[str, Callable[[Option], str]] = {
-    "memory": lambda option: _or_dash(
-        option.resources, lambda needed: bytes_text(needed.memory_bytes)
-    ),
-    "time": lambda option: _or_dash(option.resources, lambda needed: duration_text(needed.seconds)),
-}
-_WRITES_RECORDS = "release_synthetic_database"
 # Shorter jobs are not mentioned, and longer jobs are a warning.
 _SHORT_SECONDS, _LONG_SECONDS = 30, 600
 _SHOWN_BYTES = 1e8
 
 
-def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> list[str]:
+def _legend_of_errors(job: Job) -> list[str]:
     """Returns lines with the meaning and unit of the errors in a table."""
     if not isinstance(job, PlanningJob):
         of = f"a query of {job.max_sparsity:,} keys"
@@ -316,7 +296,7 @@ def _legend_of_errors(job: PlanningJob | SparsePlanningJob) -> list[str]:
     ]
 
 
-def _title(job: PlanningJob | SparsePlanningJob) -> str:
+def _title(job: Job) -> str:
     promise = guarantee_text(job.guarantee)
     if isinstance(job, PlanningJob):
         records = _records(job.num_records, job.num_records_is_public)
@@ -346,7 +326,7 @@ def target_title(target: Target, guarantee: Guarantee) -> str:
 
 def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
     """Returns a line with the cost of a whole job, for a long job that writes records."""
-    if option is None or option.resources is None or option.program != _WRITES_RECORDS:
+    if option is None or option.resources is None or option.program != PROGRAM:
         return []
     domain = job.domain
     binned = sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
@@ -369,12 +349,9 @@ def large_epsilon_lines(epsilon: float) -> list[str]:
     return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
 
 
-def with_epsilon(texts: Texts, epsilon: float) -> Texts:
+def with_epsilon(given: Given, epsilon: float) -> dict[str, str]:
     """Returns the flags as typed, with an epsilon of at most six digits."""
-    return {**texts, "epsilon": f"{epsilon:g}"}
-
-
-_CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
+    return {**given, "epsilon": f"{epsilon:g}"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -418,13 +395,13 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
     A mechanism may answer more queries than its theorem guarantees. For a small database the number
     may be larger than a machine can handle, because the draw is slow.
     """
-    found = [
+    counts = [
         _counted(job, name, calibration, count)
         for name, count in _COUNTS.items()
-        for calibration in _CALIBRATIONS
+        for calibration in CALIBRATIONS
         if (name, calibration) != ("mwem", "tight")  # there is no theorem for tight MWEM
     ]
-    return sorted(found, key=lambda each: (each.refusal is not None, -each.num_queries))
+    return sorted(counts, key=lambda each: (each.refusal is not None, -each.num_queries))
 
 
 def _counted(

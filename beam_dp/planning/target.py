@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 
 from beam_dp.checks import checked_number
 from beam_dp.errors import InputError
-from beam_dp.planning.job import Option, PlanningJob, SparsePlanningJob
-from beam_dp.planning.ranking import option_makers
+from beam_dp.planning.job import Job, Option
+from beam_dp.planning.ranking import planners_of
 from beam_dp.privacy.guarantee import MAX_EPSILON
 
 # Only epsilons with four significant digits are tried: the printed epsilon is the planned one.
@@ -123,33 +123,34 @@ class Target:
 class TargetRanking:
     """Mechanisms that meet an error target, least epsilon first; those in ``beyond`` miss it."""
 
-    job: PlanningJob | SparsePlanningJob
+    job: Job
     target: Target
-    found: tuple[Least[Option], ...]
+    reached: tuple[Least[Option], ...]
     beyond: tuple[Least[Option], ...]
     refused: tuple[Option, ...]
 
     @property
     def best(self) -> Least[Option]:
         """The first mechanism that a program can run, or else the first mechanism."""
-        return next((each for each in self.found if each.option.program), self.found[0])
+        return next((each for each in self.reached if each.option.program), self.reached[0])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ranking as JSON values, without the job's epsilon."""
         guarantee = self.job.guarantee.to_json()
         del guarantee["epsilon"]
-        reached = [{"epsilon": each.epsilon, **each.option.to_json()} for each in self.found]
         return {
             self.target.name: self.target.error,
             "guarantee": guarantee,
             "failure_probability": self.job.failure_probability,
-            "options": reached,
+            "options": [
+                {"epsilon": each.epsilon, **each.option.to_json()} for each in self.reached
+            ],
             "not_reached": [each.option.to_json() for each in self.beyond],
             "refused": [option.to_json() for option in self.refused],
         }
 
 
-def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> TargetRanking:
+def rank_for_target(job: Job, target: Target) -> TargetRanking:
     """Returns, per mechanism, the least epsilon that meets an error target. Reads no data.
 
     Example:
@@ -163,24 +164,23 @@ def rank_for_target(job: PlanningJob | SparsePlanningJob, target: Target) -> Tar
         >>> best.epsilon, best.error <= 5
         (0.5461, True)
     """
-    found, beyond, refused = [], [], []
-    for make in option_makers(job):
-        least = least_epsilon(
-            lambda epsilon, make=make: make(_with_epsilon(job, epsilon)),  # type: ignore[misc]
-            target.error_of,
-            target.error,
-        )
-        if least.epsilon is not None:
-            found.append(least)
-        elif math.isfinite(least.error):
-            beyond.append(least)
-        else:
-            refused.append(_unknown(least.option, target))
-    found.sort(key=lambda least: least.rank)
-    beyond.sort(key=lambda least: least.rank)
-    if not found:
-        raise out_of_reach(target, beyond[0].error if beyond else math.inf)
-    return TargetRanking(job, target, tuple(found), tuple(beyond), tuple(refused))
+    ranked = sorted(
+        (
+            least_epsilon(
+                lambda epsilon, planner=planner: planner.plan(_with_epsilon(job, epsilon)),  # type: ignore[misc]
+                target.error_of,
+                target.error,
+            )
+            for planner in planners_of(job)
+        ),
+        key=lambda least: least.rank,
+    )
+    reached = [least for least in ranked if least.epsilon is not None]
+    if not reached:
+        raise out_of_reach(target, ranked[0].error)
+    beyond = [least for least in ranked[len(reached) :] if math.isfinite(least.error)]
+    unknown = [_unknown(least.option, target) for least in ranked[len(reached) + len(beyond) :]]
+    return TargetRanking(job, target, tuple(reached), tuple(beyond), tuple(unknown))
 
 
 def out_of_reach(target: Target, floor: float) -> InputError:

@@ -5,21 +5,21 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms import resources
-from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
-from beam_dp.planning.job import AllowedQueries, Option, PlanningJob, QueryCountJob
-from beam_dp.planning.synthetic_databases import selected, synthetic_option
+from beam_dp.planning.job import AllowedQueries, Planner, PlanningJob, QueryCountJob
+from beam_dp.planning.synthetic_databases import PROGRAM, of_selection, predicted
 from beam_dp.planning.theorems.synthesis import (
     best_early_stop,
     best_small_db_size,
@@ -34,50 +34,47 @@ from beam_dp.queries.linear_workload import LinearWorkload, query_matrix
 MAX_MATRIX_VALUES = 2**22
 
 
-def small_db_option(job: PlanningJob) -> Option:
+def predict_small_db(job: PlanningJob) -> dict[str, Any]:
     """Plans ``SmallDB`` with the best size that can be drawn."""
-    option = Option("small_db", "tight", "release_synthetic_database")
     guarantee, beta = job.guarantee, job.failure_probability
     num_cells = job.domain.num_cells
-    try:
-        if job.num_queries * num_cells > MAX_MATRIX_VALUES:
-            raise InputError(
-                "workload",
-                f"{job.num_queries:,} queries times {magnitude(num_cells)} cells",
-                f"must be at most {MAX_MATRIX_VALUES:,} for a small database to be planned",
-            )
-        asked = job.workload
-        queries = asked if isinstance(asked, LinearWorkload) else cells_of(asked)
-        _, matrix, denominator = query_matrix(queries)
-        columns = np.unique(np.unique(matrix, axis=0), axis=1)
-        largest = _largest_size(job, columns, denominator)
-        records = guarantee.max_records_per_unit
-        _, best = best_small_db_size(
-            num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
+    if job.num_queries * num_cells > MAX_MATRIX_VALUES:
+        raise InputError(
+            "workload",
+            f"{job.num_queries:,} queries times {magnitude(num_cells)} cells",
+            f"must be at most {MAX_MATRIX_VALUES:,} for a small database to be planned",
         )
-        plan = SmallDB(size=best, failure_probability=beta).plan(
-            job.domain, job.workload, guarantee, job.given_num_records
-        )
-    except InputError as error:
-        return dataclasses.replace(option, refusal=str(error))
+    queries = job.workload
+    queries = queries if isinstance(queries, LinearWorkload) else cells_of(queries)
+    _, matrix, denominator = query_matrix(queries)
+    columns = np.unique(np.unique(matrix, axis=0), axis=1)
+    largest = _largest_size(job, columns, denominator)
+    records = guarantee.max_records_per_unit
+    _, best = best_small_db_size(
+        num_cells, len(columns), guarantee.epsilon, beta, job.num_records, records, largest
+    )
+    plan = SmallDB(size=best, failure_probability=beta).plan(
+        job.domain, job.workload, guarantee, job.given_num_records
+    )
     theorem = small_database_theorem(job, plan, len(columns), largest)
-    bound = theorem.bound(job.num_records)
+    fields = job.proved(theorem)
     if plan.parameters.bound is not None:
         # For intervals, a small database needs fewer records than the theorem states.
-        most = min(bound.max_error, plan.parameters.bound)
-        bound = dataclasses.replace(bound, max_error=most)
+        least = min(fields["bound"].max_error, plan.parameters.bound)
+        fields["bound"] = dataclasses.replace(fields["bound"], max_error=least)
     sampler = plan.parameters.sampler
     note = f"{best:,} record{'' if best == 1 else 's'}, drawn by {sampler}"
     if best * 1.1 >= largest and largest < MAX_SIZE:
         note += ", and more cannot be drawn"
-    return dataclasses.replace(
-        option,
-        bound=bound,
-        records_needed=job.needed(theorem),
-        resources=_small_db_resources(sampler, best, columns),
-        parameters=(("size", str(best)),),
-        note=note,
-    )
+    return {
+        **fields,
+        "resources": _small_db_resources(sampler, best, columns),
+        "parameters": (("size", str(best)),),
+        "note": note,
+    }
+
+
+PLANNER = Planner("small_db", PROGRAM, predict_small_db)
 
 
 def small_database_theorem(
@@ -138,17 +135,14 @@ def _largest_size(job: PlanningJob, columns: NDArray[np.int64], denominator: int
     return bisect_left(range(1, MAX_SIZE + 1), True, key=is_too_large)
 
 
-def mwem_option(job: PlanningJob) -> Option:
-    """Plans MWEM as published."""
-    return synthetic_option(job, MWEM, "textbook", _completed)
-
-
-def _completed(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
+@predicted.register
+def _of_rounds(plan: TextbookPlan, job: PlanningJob) -> dict[str, Any]:
+    """Returns the fields of the option for MWEM as published."""
     if isinstance(job.workload, LinearWorkload):
-        return selected(plan, job, option)
-    stated = plan.parameters
-    measured = Measurement((), "table", stated.distribution, stated.measurement_scale)
-    bound = required = None
+        return of_selection(plan, job)
+    parameters = plan.parameters
+    measured = Measurement((), "table", parameters.distribution, parameters.measurement_scale)
+    fields: dict[str, Any] = {}
     note = "no bound is proved for the last hypothesis, which is released"
     if job.guarantee.delta == 0:
         theorem = mwem_theorem(
@@ -157,7 +151,7 @@ def _completed(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
             job.guarantee.epsilon,
             job.guarantee.max_records_per_unit,
         )
-        bound, required = theorem.bound(job.num_records), job.needed(theorem)
+        fields = job.proved(theorem)
         note = "the bound is for the average of all hypotheses; the last one is released"
     best = best_early_stop(
         job.domain.num_cells,
@@ -171,15 +165,13 @@ def _completed(plan: TextbookPlan, job: PlanningJob, option: Option) -> Option:
             f"; with --num_rounds {best.num_rounds} --stop_below {best.stop_below:g} its bound is"
             f" {best.max_error:,.0f} records, except with probability {job.failure_probability:g}"
         )
-    return dataclasses.replace(
-        option,
-        measured_error=math.sqrt(measured.variance),
-        bound=bound,
-        records_needed=required,
-        resources=resources.rounds_resources(job.domain.num_cells, stated.num_rounds),
-        parameters=(("num_rounds", str(stated.num_rounds)),),
-        note=note,
-    )
+    return {
+        **fields,
+        "measured_error": math.sqrt(measured.variance),
+        "resources": resources.rounds_resources(job.domain.num_cells, parameters.num_rounds),
+        "parameters": (("num_rounds", str(parameters.num_rounds)),),
+        "note": note,
+    }
 
 
 def small_db_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:

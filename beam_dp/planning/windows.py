@@ -20,14 +20,8 @@ from beam_dp.flags.shared import FILE_TIME
 from beam_dp.flags.windows import HORIZON, UNIT, read_horizon, read_measured, read_window_unit
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.windows import choices
-from beam_dp.planning.command_jobs import paying_flags, read_target, typed
-from beam_dp.planning.tables import (
-    Plan,
-    Texts,
-    large_epsilon_lines,
-    target_title,
-    with_epsilon,
-)
+from beam_dp.planning.command_jobs import Given, paying_flags, read_target, typed
+from beam_dp.planning.tables import Plan, large_epsilon_lines, target_title, with_epsilon
 from beam_dp.planning.target import Least, Target, least_epsilon, out_of_reach
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution
@@ -131,7 +125,7 @@ def rank_windows_for_target(
             return {}  # the noise for this epsilon cannot be drawn
         return {option.strategy: option for option in reversed(options)}
 
-    found: list[Least[WindowsOption | None]] = [
+    ranked: list[Least[Any]] = [
         least_epsilon(
             lambda epsilon, strategy=strategy: best(epsilon).get(strategy),  # type: ignore[misc]
             lambda option: math.inf if option is None else max(option.errors.values()),
@@ -139,22 +133,18 @@ def rank_windows_for_target(
         )
         for strategy in best(1.0)
     ]
-    found.sort(key=lambda least: least.rank)
-    reached = [
-        Least(least.epsilon, least.option, least.error)
-        for least in found
-        if least.epsilon is not None and least.option is not None
-    ]
+    ranked.sort(key=lambda least: least.rank)
+    reached = [least for least in ranked if least.epsilon is not None]
     if not reached:
-        raise out_of_reach(target, found[0].error)
+        raise out_of_reach(target, ranked[0].error)
     return reached
 
 
-def plan_of_windows(texts: Texts) -> Plan:
+def plan_of_windows(given: Given) -> Plan:
     """Returns the ways to measure windows of a stream; a target applies to all questions."""
-    target = read_target(texts)
-    asked = texts if target is None else with_epsilon(texts, 1.0)
-    given = {name: text for name, text in asked.items() if text is not None}
+    target = read_target(given)
+    if target is not None:
+        given = with_epsilon(given, 1.0)
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
     horizon, unit = read_horizon(given), read_window_unit(given)
     delta = number("delta", given["delta"])
@@ -169,7 +159,7 @@ def plan_of_windows(texts: Texts) -> Plan:
     if target is None:
         epsilon = number("epsilon", given["epsilon"])
         options = rank(epsilon)
-        found = [option.to_json() for option in options]
+        entries = [option.to_json() for option in options]
         # Per kind of noise, the best size of blocks.
         best = {(option.strategy, option.distribution): option for option in reversed(options)}
         shown = [option for option in options if option in best.values()]
@@ -177,10 +167,10 @@ def plan_of_windows(texts: Texts) -> Plan:
         least = rank_windows_for_target(rank, target)
         options = shown = [each.option for each in least]
         epsilons = [each.epsilon for each in least if each.epsilon is not None]
-        found = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
-        epsilon, given = epsilons[0], {**given, "epsilon": f"{epsilons[0]:g}"}
+        entries = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
+        epsilon, given = epsilons[0], with_epsilon(given, epsilons[0])
     promise = whole_promise(horizon, unit, epsilon, delta, is_large)
-    stated = stated_promise(horizon, unit, promise)
+    promised = stated_promise(horizon, unit, promise)
     below = [
         "error: expected error (root mean square, in records) of a cell in a sum of windows, when"
         " the sum can first be asked; 'in the end': after the last window"
@@ -188,7 +178,7 @@ def plan_of_windows(texts: Texts) -> Plan:
     if len(options) > len(shown):
         more = len(options) - len(shown)
         below.append(f"{more:,} more options have other blocks; --json shows all")
-    below.append(stated["promise"])
+    below.append(promised["promise"])
     best_text = f"Best: {options[0].strategy}, {noise_text(options[0].distribution)} noise."
     above = [Text(best_text, style="bold"), Text()]
     if target is not None:
@@ -196,42 +186,41 @@ def plan_of_windows(texts: Texts) -> Plan:
         below += large_epsilon_lines(epsilon)
     return Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
-        {**stated, "options": found},
+        {**promised, "options": entries},
         _command(options[0], given, workload.domain),
     )
 
 
 def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) -> RenderableType:
     """Returns a table with one column per option, best first, and one row per question."""
-    blocks = [
-        ("-", "-") if each.block is None else (f"{each.block:,}", f"{each.share:.0%}")
-        for each in options
-    ]
+    blocks = [option.block for option in options]
     rows = [
         ("noise", *(option.distribution.removeprefix("discrete_") for option in options)),
         *([("epsilon", *(f"{epsilon:g}" for epsilon in epsilons))] if epsilons else []),
-        ("windows of a block", *(windows for windows, _ in blocks)),
-        ("budget of blocks", *(share for _, share in blocks)),
+        ("windows of a block", *("-" if block is None else f"{block:,}" for block in blocks)),
+        (
+            "budget of blocks",
+            *("-" if each.block is None else f"{each.share:.0%}" for each in options),
+        ),
     ]
     for question in options[0].errors:
-        asked = [short(option.errors[question]) for option in options]
+        early = [short(option.errors[question]) for option in options]
         final = [short(option.final_errors[question]) for option in options]
-        rows.append((question, *asked))
-        if final != asked:
+        rows.append((question, *early))
+        if final != early:
             rows.append((f"{question}, in the end", *final))
     columns = ("error", *(option.strategy for option in options))
     return plain_table(columns, rows, range(1, len(columns)))
 
 
-def _command(option: WindowsOption, given: Mapping[str, str], domain: Domain) -> str:
+def _command(option: WindowsOption, given: Given, domain: Domain) -> str:
     """Returns the command that releases windows with an option."""
     placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
     flags = {name: given.get(name, place) for name, place in placed.items()}
     flags |= paying_flags(domain)
-    asked = ("domain", "workload", *(flag.name for flag in HORIZON), "privacy_unit")
-    limits = ("max_records_per_unit", *(flag.name for flag in UNIT))
-    flags |= {name: given[name] for name in (*asked, *limits) if name in given}
-    flags |= {name: given[name] for name in ("epsilon", "delta")}
+    horizon, limits = ([flag.name for flag in flags] for flags in (HORIZON, UNIT))
+    names = ["domain", "workload", *horizon, "privacy_unit", "max_records_per_unit", *limits]
+    flags |= {name: given[name] for name in (*names, "epsilon", "delta") if name in given}
     flags |= {"neighboring": Neighboring.ADD_OR_REMOVE_ONE.value, "strategy": option.strategy}
     if "questions" in given:
         flags["questions"] = given["questions"]

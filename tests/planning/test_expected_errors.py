@@ -21,7 +21,6 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sparse_vector import NumericSparse, sparse_vector_noise
 from beam_dp.planning.job import Option
 from beam_dp.planning.synthetic_databases import covering_marginals
-from beam_dp.planning.textbook import mwem_option
 from beam_dp.secret.summaries.histogram import Histogram
 
 DELTA = 1e-9
@@ -50,6 +49,11 @@ def data(domain: dp.Domain, num_records: int, concentration: float, seed: int = 
 
 def root_mean_square(errors: list[np.ndarray]) -> float:
     return float(np.sqrt(np.mean([np.mean(np.square(each)) for each in errors])))
+
+
+def textbook_mwem(job: dp.PlanningJob) -> Option:
+    options = dp.rank_mechanisms(job).options
+    return next(o for o in options if (o.mechanism, o.calibration) == ("mwem", "textbook"))
 
 
 def check(predicted: float, measured: float) -> None:
@@ -127,7 +131,7 @@ def test_predictions_of_measurements_and_answers_are_as_measured():
     for delta in (0.0, DELTA):
         workload = workload_of(domain_of(4, 3), 1)
         job = dp.PlanningJob(workload, promise(delta=delta), 1000, True)
-        option = mwem_option(job)
+        option = textbook_mwem(job)
         plan = plan_of(dp.MWEM(calibration="textbook"), workload, job.guarantee, 1000)
         draw = Seeded(5).laplace if delta == 0 else Seeded(5).gaussian
         noisy = draw(np.zeros(2000, np.int64), plan.public["measurement_scale"])
@@ -146,7 +150,7 @@ def test_predictions_of_measurements_and_answers_are_as_measured():
 @pytest.mark.parametrize("delta", [0.0, DELTA])
 def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     job = dp.PlanningJob(workload_of(domain_of(4, 3), 1), promise(delta=delta), 10**5, True)
-    note = mwem_option(job).note
+    note = textbook_mwem(job).note
     found = re.search(r"--num_rounds (\d+) --stop_below ([\d.]+) its bound is ([\d,]+) rec", note)
     assert found is not None
     rounds, below, bound = (each.replace(",", "") for each in found.groups())
@@ -154,7 +158,7 @@ def test_note_states_early_stop_bound_of_textbook_mwem(delta):
     plan = plan_of(mechanism, job.workload, job.guarantee, 10**5)
     assert plan.public["bound_when_stopped"] == pytest.approx(int(bound), abs=1)
     few = dp.PlanningJob(job.workload, job.guarantee, 100, True)
-    assert "stop_below" not in mwem_option(few).note
+    assert "stop_below" not in textbook_mwem(few).note
 
 
 def test_detects_predictions_wrong_by_factor_two():

@@ -25,7 +25,7 @@ from beam_dp.mechanisms.linear_answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
-from beam_dp.planning.intervals import asked_intervals, intervals_option
+from beam_dp.planning.intervals import PLANNER, asked_intervals
 from beam_dp.planning.ranking import Ranking
 from beam_dp.planning.target import least_epsilon
 from beam_dp.queries.linear import Explicit
@@ -98,7 +98,7 @@ def test_impossible_options_say_why():
     assert option.refusal is not None and "explicit values" in option.refusal
     domain = domain_from_json(INTERVALS_DOMAIN)
     job = dp.PlanningJob(dp.parse_workload("marginals:1", domain), INTERVALS_PROMISE, 10_000, False)
-    assert "one ordered attribute" in str(intervals_option(job).refusal)
+    assert "one ordered attribute" in str(PLANNER.plan(job).refusal)
     few, many = ranked(50, 0.0), ranked(10**9, 0.0)
     vacuous = [each.bound.vacuous for each in few.options if each.mechanism == "private_mw"]
     assert vacuous == [True, True]
@@ -190,7 +190,7 @@ def intervals_job(spec: str) -> dp.PlanningJob:
 @pytest.mark.parametrize("spec", ["intervals:age", "prefixes:age", "prefixes:pay"])
 def test_expected_error_matches_standard_errors_of_requested_intervals(spec):
     job = intervals_job(spec)
-    option = intervals_option(job)
+    option = PLANNER.plan(job)
     attribute, low, high = asked_intervals(job)
     num_leaves = job.domain[attribute].num_levels
     release = release_intervals(
@@ -206,7 +206,7 @@ def test_expected_error_matches_standard_errors_of_requested_intervals(spec):
 
 @pytest.mark.parametrize("spec", ["intervals:sex", "conjunctions:2", "conjunctions:1"])
 def test_queries_other_than_intervals_are_refused(spec):
-    option = intervals_option(intervals_job(spec))
+    option = PLANNER.plan(intervals_job(spec))
     assert option.refusal is not None and "must be" in option.refusal
 
 

@@ -6,12 +6,13 @@ import dataclasses
 import math
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, get_args
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.mechanisms.checks import MAX_RECORDS, check_failure_probability
 
 Calibration = Literal["tight", "textbook"]
+CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)
 
 
 @dataclasses.dataclass(frozen=True)
