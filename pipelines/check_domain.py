@@ -56,8 +56,10 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     check = DomainCheck(domain)
     for path, num_bytes in sample.files:
         try:
-            read = path, num_bytes, domain.names, domain
-            for batch in sample.file_batches(*read, may_lack=True, faults=check.faults):
+            batches = sample.file_batches(
+                path, num_bytes, domain.names, domain, may_lack=True, faults=check.faults
+            )
+            for batch in batches:
                 check.add(batch)
         except ReadError as error:
             refusals.append(str(error))

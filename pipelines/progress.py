@@ -228,12 +228,13 @@ class Progress:
         if not sys.stderr.isatty() or console.is_dumb_terminal or "JPY_PARENT_PID" in os.environ:
             yield
             return
-        columns = (
+        with rich_progress.Progress(
             rich_progress.TimeElapsedColumn(),
             rich_progress.TextColumn("{task.description}", markup=False),
-        )
-        with rich_progress.Progress(
-            *columns, console=console, refresh_per_second=1, transient=True, redirect_stdout=False
+            console=console,
+            refresh_per_second=1,
+            transient=True,
+            redirect_stdout=False,
         ) as live:
             task = live.add_task(is_working(), total=None)
             self._show = lambda told: live.update(task, description=told)

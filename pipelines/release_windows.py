@@ -150,8 +150,10 @@ class WindowsJob(Job):
 
     def release(self) -> ReleaseWindows:
         """Returns the transform that releases the windows."""
-        place = self.output, self.horizon_id, *self.times, self.private_folder
-        return ReleaseWindows(self.plan, *place)
+        event_time, arrival = self.times
+        return ReleaseWindows(
+            self.plan, self.output, self.horizon_id, event_time, arrival, self.private_folder
+        )
 
     def card(self) -> dict[str, Any]:
         """Returns the guarantee and settings for ``horizon.json``."""
@@ -238,9 +240,14 @@ class WindowsJob(Job):
         if self.ledger is None:
             return None, False
         plan, parameters = self.plan, self.horizon.ledger_parameters(horizon_id)
-        stated = plan.mechanism, parameters, "horizon_id", self.origin
         entry, is_paid_now = self.ledger.spend_once(
-            self.dataset_id, plan.guarantee, plan.loss, *stated
+            dataset_id=self.dataset_id,
+            guarantee=plan.guarantee,
+            loss=plan.loss,
+            mechanism=plan.mechanism,
+            parameters=parameters,
+            key="horizon_id",
+            origin=self.origin,
         )
         if entry.state == "released" and self._num_released() < self._num_releases:
             condition = (

@@ -39,8 +39,9 @@ class ReadKafka(beam.PTransform):
         with in_words_of(self._flags):
             texts = texts_of(self._flags, config)
             horizon = window_flags.read_horizon(texts)
-            given = texts["servers"], texts["topic"], horizon
-            self._read = read_kafka.ReadKafka(*given, settle=texts["settle"])
+            self._read = read_kafka.ReadKafka(
+                texts["servers"], texts["topic"], horizon, settle=texts["settle"]
+            )
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Any]:
         """Reads each partition."""

@@ -48,13 +48,14 @@ def _describe(options: argparse.Namespace) -> None:
     from rich.console import Console
 
     from beam_dp.releases.files.card import CARD, HORIZON
-    from beam_dp.releases.kinds import of_kind, read_any
+    from beam_dp.releases.kinds import read_any
+    from beam_dp.releases.parts import view_of
     from beam_dp.storage.open import store_for
 
     release: Any = read_any(options.directory)
     is_horizon = release.KIND == "horizon"
     if not options.json:
-        Console().print(of_kind("describe", release))
+        Console().print(view_of(release.KIND).describe(release))
         return
     # Reading a release verifies it, so the card can be trusted here.
     text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
@@ -69,9 +70,11 @@ def _answer(options: argparse.Namespace) -> None:
     if not is_url(options.directory) and not os.path.isdir(options.directory):
         raise InputError("release", options.directory, "is not a directory")
     questions.check_answer(options)
-    from beam_dp.releases.kinds import of_kind, read_any
+    from beam_dp.releases.kinds import read_any
+    from beam_dp.releases.parts import view_of
 
-    of_kind("answer", read_any(options.directory), options)
+    release = read_any(options.directory)
+    view_of(release.KIND).answer(release, options)
 
 
 def _verify(options: argparse.Namespace) -> int:
@@ -302,7 +305,8 @@ def report(
         >>> report("out/visits")  # doctest: +SKIP
         PosixPath('out/visits.html')
     """
-    from beam_dp.releases.kinds import of_kind, read_any, verify_release
+    from beam_dp.releases.kinds import read_any, verify_release
+    from beam_dp.releases.parts import view_of
     from beam_dp.storage.store import write_new_file
     from beam_dp.views.page import Beside, report_page
 
@@ -324,7 +328,7 @@ def report(
     except InputError as error:
         words = str(error)
     beside = Beside(
-        details=of_kind("describe", release),
+        details=view_of(release.KIND).describe(release),
         verdict=words,
         verification=verification,
         entry=entry,

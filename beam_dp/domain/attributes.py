@@ -445,13 +445,12 @@ class BooleanAttribute(ListedAttribute):
         return bool(self.true_values)
 
     def _check(self) -> None:
-        for argument, opposite in (("true", "false"), ("false", "true")):
-            name = f"{argument}_values"
-            given = getattr(self, name)
-            object.__setattr__(self, name, self._declared(name, given, _LISTED_TYPES))
-            if getattr(self, f"{opposite}_values") and not given:
-                condition = f"must list at least one value, as {opposite}_values does"
-                raise self._refusal(name, given, condition)
+        true, false = ("true_values", self.true_values), ("false_values", self.false_values)
+        for (name, values), (opposite, others) in ((true, false), (false, true)):
+            object.__setattr__(self, name, self._declared(name, values, _LISTED_TYPES))
+            if others and not values:
+                condition = f"must list at least one value, as {opposite} does"
+                raise self._refusal(name, values, condition)
         if self.is_listed:
             self._check_distinct()
 

@@ -286,8 +286,8 @@ def _first_change(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
 def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, PaidRelease]]:
     """Yields pairs for edges and values from earlier releases: a sentence, and the release."""
     for attribute in attributes:
-        for what in ("edges", "values"):
-            origin: PaidRelease | None = getattr(attribute, f"{what}_from", None)
+        for what, name in (("edges", "edges_from"), ("values", "values_from")):
+            origin: PaidRelease | None = getattr(attribute, name, None)
             if origin is not None:
                 name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
                 if origin.ledger_release is None:

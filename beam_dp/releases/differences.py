@@ -88,10 +88,12 @@ def compare_releases(
         raise InputError(
             "second", second.draw_id, "must be another draw, not a copy of the first release"
         )
-    compare = getattr(view_of(first.KIND), f"compare_{first.KIND}", None)
-    if compare is None:
+    if isinstance(first, MarginalsRelease):
+        return sorted(_marginal_differences(first, second, workload), key=_rank)
+    view = view_of(first.KIND)
+    if not hasattr(view, "compare"):
         raise not_comparable(first, second)
-    return sorted(compare(first, second, workload), key=_rank)
+    return sorted(view.compare(first, second), key=_rank)
 
 
 def not_comparable(first: object, second: object) -> InputError:
@@ -109,7 +111,7 @@ def _rank(each: CellDifference) -> tuple[bool, float]:
     return each.z_score is None, -abs(size)
 
 
-def marginal_differences(
+def _marginal_differences(
     first: MarginalsRelease, second: Release, workload: Workload | None
 ) -> Iterator[CellDifference]:
     """Yields the cells of the marginals that two releases of records or tables both answer."""
@@ -127,8 +129,9 @@ def marginal_differences(
     both = zip(first.answer(workload), second.answer(workload), strict=True)
     for one, other in both:
         labels = itertools.product(*(domain[name].labels() for name in one.attributes))
-        errors = one.standard_error, other.standard_error
-        error = None if None in errors else math.hypot(*errors)
+        error = None
+        if one.standard_error is not None and other.standard_error is not None:
+            error = math.hypot(one.standard_error, other.standard_error)
         values = zip(
             labels, one.values.ravel().tolist(), other.values.ravel().tolist(), strict=True
         )

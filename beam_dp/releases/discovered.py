@@ -155,9 +155,9 @@ def may_be_cut(
     ranks = (np.arange(num_quantiles) + 0.5) * (total / num_quantiles)
     with np.errstate(all="ignore"):  # extreme edges may overflow; no warning then
         values = np.interp(ranks, np.append(0.0, np.cumsum(counts)), edges)
-        numbers = hidden, hidden * max_records
-        longer = _with_tail(values, edges, counts, *numbers)
-        longer = _with_tail(-longer[::-1], -edges[::-1], counts[::-1], *numbers)
+        most = hidden * max_records
+        longer = _with_tail(values, edges, counts, hidden, most)
+        longer = _with_tail(-longer[::-1], -edges[::-1], counts[::-1], hidden, most)
         return bool(longer.std() > (1 + _MOST_LOST) * values.std())
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from beam_dp.checks import check_choice, check_is, with_article
 from beam_dp.errors import InputError
 from beam_dp.releases.files import card as cards, commit
-from beam_dp.releases.parts import KINDS, part, view_of
+from beam_dp.releases.parts import KINDS, part
 from beam_dp.releases.release import AnyRelease, Release, Shard
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
@@ -24,12 +24,6 @@ ReleaseT = TypeVar("ReleaseT", bound=Release)
 
 # Errors that a card may cause if a field is missing or has another type.
 _DAMAGE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
-
-
-def of_kind(verb: str, release: AnyRelease, *arguments: Any) -> Any:
-    """Calls the function for a verb and the release's kind, such as ``describe_intervals``."""
-    module = part(release.KIND, verb) if verb == "verify" else view_of(release.KIND)
-    return getattr(module, f"{verb}_{release.KIND}")(release, *arguments)
 
 
 def write_release(
@@ -253,12 +247,13 @@ def verify_release(release: AnyRelease) -> Verification:
     from beam_dp.releases.verdict import misread
 
     try:
-        found: Verification = of_kind("verify", release)
+        verification: Verification = part(release.KIND, "verify").verify(release)
         if not isinstance(release, Release):
-            return found
+            return verification
         if release.plan.get("windows") is not None:
-            found = part("window_tables", "verify").of_one_window(found, release)
-        return dataclasses.replace(found, faults=(*found.faults, *misread(release)))
+            verification = part("window_tables", "verify").of_one_window(verification, release)
+        faults = (*verification.faults, *misread(release))
+        return dataclasses.replace(verification, faults=faults)
     except InputError:
         raise
     except _DAMAGE as error:

@@ -8,12 +8,12 @@ from typing import Any
 # From the name of each kind in cards to the folder of the kind, next to this file. A folder has
 #   files.py     ``payload``: returns the files of a release, by name; and ``read``: reads a
 #                release from its card and payload, or raises InputError or DamagedFileError;
-#   verify.py    ``verify_KIND``: verifies a release.
+#   verify.py    ``verify``: verifies a release.
 # The file of the same name in ``beam_dp/views`` has
-#   ``describe_KIND``: returns the tables that `beam-dp describe` prints;
-#   ``report_KIND``: returns the sections of `beam-dp report`;
-#   ``answer_KIND``: prints the answers that a `beam-dp answer` command asks for;
-#   ``compare_KIND``: yields the differences of two releases, for kinds with cells.
+#   ``describe``: returns the tables that `beam-dp describe` prints;
+#   ``report``: returns the sections of `beam-dp report`;
+#   ``answer``: prints the answers that a `beam-dp answer` command asks for;
+#   ``compare``: yields the differences of two releases, for cells that are not of marginals.
 # A module is imported when it is first needed: reading one kind does not load other kinds' code.
 KINDS = {
     "synthetic_database": "synthetic_database",

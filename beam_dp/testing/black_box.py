@@ -216,8 +216,8 @@ def audit_black_box(
         return BlackBoxAudit(epsilon, bound, None, runs, limit)
     predicted = foreseen.predicted
     if predicted is None:
-        hits = runs * foreseen.likelier, runs * foreseen.other
-        predicted = float(epsilon_lower_bound(*hits, runs, delta, alarm))
+        hits, others = runs * foreseen.likelier, runs * foreseen.other
+        predicted = float(epsilon_lower_bound(hits, others, runs, delta, alarm))
     chance = _probability_of_at_most(POWER * predicted, foreseen, runs, delta, alarm)
     return BlackBoxAudit(epsilon, bound, predicted, runs, limit, chance)
 

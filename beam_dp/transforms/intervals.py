@@ -213,7 +213,6 @@ def _interval_values(
     else:
         assert isinstance(attribute, IntegerAttribute)
         lows = highs = range(attribute.minimum, attribute.maximum + 1)
-    ends = [lows[place] for place in first], [highs[place] for place in last]
-    columns = (answers.values, answers.standard_errors, answers.bounds)
-    for row in zip(*ends, *(column.tolist() for column in columns), strict=True):
-        yield *row, FROM_NOISE, None, release.draw_id
+    columns = [first, last, answers.values, answers.standard_errors, answers.bounds]
+    for low, high, *numbers in zip(*(column.tolist() for column in columns), strict=True):
+        yield lows[low], highs[high], *numbers, FROM_NOISE, None, release.draw_id

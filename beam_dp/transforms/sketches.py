@@ -120,10 +120,10 @@ class _EncodeKeys(beam.DoFn):
     @withhold_messages
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
         column = column_of(batch, self.columns.key)
-        how = column, self.columns.key_type, self.hash_key
+        key_type, hash_key = self.columns.key_type, self.hash_key
         if not self.columns.list_keys:
-            return iter([self._encoded(batch, *key_elements(*how))])
-        keys, names, keep, texts = named_key_elements(*how)
+            return iter([self._encoded(batch, *key_elements(column, key_type, hash_key))])
+        keys, names, keep, texts = named_key_elements(column, key_type, hash_key)
         encoded = self._encoded(batch, keys, keep, names)
         return iter([encoded, *(beam.pvalue.TaggedOutput(TEXTS, each) for each in texts)])
 

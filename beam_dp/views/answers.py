@@ -27,7 +27,7 @@ _CARD_OF_ANSWERS = (
 _SHOWN_ANSWERS = 40
 
 
-def describe_answers(release: AnswersRelease) -> RenderableType:
+def describe(release: AnswersRelease) -> RenderableType:
     """Returns tables with the fields of the card and how many answers each route gave."""
     routes = collections.Counter(
         "refused" if row["error"] is not None else row["route"] for row in release.rows
@@ -52,7 +52,7 @@ def describe_answers(release: AnswersRelease) -> RenderableType:
     )
 
 
-def report_answers(release: AnswersRelease, _: Truth | None) -> Told:
+def report(release: AnswersRelease, _: Truth | None) -> Told:
     """Returns the sections about the answers and about their noise."""
     rows = [row for row in release.rows if row.get("error") is None]
     refused = len(release.rows) - len(rows)
@@ -78,7 +78,7 @@ def report_answers(release: AnswersRelease, _: Truth | None) -> Told:
     )
 
 
-def answer_answers(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
+def answer(_: AnswersRelease, options: argparse.Namespace) -> NoReturn:
     """Raises an error: a release of answers can't answer further queries."""
     refuse_others(options, ("interval", "quantile", "sparse"))
     condition = "contains answers and can't answer further queries: see beam-dp describe"

@@ -28,7 +28,7 @@ _ABOUT = (
 )
 
 
-def describe_domain(release: DomainRelease) -> RenderableType:
+def describe(release: DomainRelease) -> RenderableType:
     """Returns tables of the guarantee, the noise and the levels of every open attribute."""
     whole = release.discovered.whole
     facts = {
@@ -59,7 +59,7 @@ def describe_domain(release: DomainRelease) -> RenderableType:
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
 
 
-def report_domain(release: DomainRelease, _: Truth | None) -> Told:
+def report(release: DomainRelease, _: Truth | None) -> Told:
     """Returns one section per open attribute, and the noise."""
     sections = {
         f"Found in {attribute.name[:60]}": table(
@@ -101,7 +101,7 @@ def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str, str]]:
     ]
 
 
-def answer_domain(_: DomainRelease, options: argparse.Namespace) -> NoReturn:
+def answer(_: DomainRelease, options: argparse.Namespace) -> NoReturn:
     """Raises an error: a domain only lists what was found."""
     refuse_others(options, ("interval", "quantile", "sparse"))
     condition = "is a domain, which answers no queries: see beam-dp describe"

@@ -25,7 +25,6 @@ from beam_dp.flags.questions import refuse_others
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear import LinearQuery, Product
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.queries.workload import Workload
 from beam_dp.releases.differences import CellDifference, not_comparable
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.intervals.release import IntervalRelease
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def describe_intervals(release: IntervalRelease) -> RenderableType:
+def describe(release: IntervalRelease) -> RenderableType:
     """Returns tables of the guarantee, the attribute, the error and the noise."""
     attribute = release.attribute
     num_leaves = release.num_leaves
@@ -68,7 +67,7 @@ def describe_intervals(release: IntervalRelease) -> RenderableType:
     )
 
 
-def report_intervals(release: IntervalRelease, truth: Truth | None) -> Told:
+def report(release: IntervalRelease, truth: Truth | None) -> Told:
     """Returns the sections about the counts, also up to each value, and the noise."""
     answers = IntervalAnswers(release)
     marginals = Marginals(answers, [0], [], truth)
@@ -138,7 +137,7 @@ _ERRORS = ("count", "standard error", "± (proved)")
 _FLAGS = ("marginal", "interval", "queries", "quantile")
 
 
-def answer_intervals(release: IntervalRelease, options: argparse.Namespace) -> None:
+def answer(release: IntervalRelease, options: argparse.Namespace) -> None:
     """Prints the answers that a command line asks for."""
     refuse_others(options, ("interval", "quantile"))
     (flag,) = (name for name in _FLAGS if getattr(options, name) is not None)
@@ -227,9 +226,7 @@ def _level(attribute: Attribute, text: str) -> int | float | str:
         return number("value", text)
 
 
-def compare_intervals(
-    first: IntervalRelease, second: Release, _: Workload | None
-) -> Iterator[CellDifference]:
+def compare(first: IntervalRelease, second: Release) -> Iterator[CellDifference]:
     """Yields the cells of two releases of interval counts for the same attribute."""
     if not isinstance(second, IntervalRelease):
         raise not_comparable(first, second)
@@ -238,8 +235,8 @@ def compare_intervals(
         condition = "must be declared exactly as in the first release, whose attribute is"
         raise InputError("second", second.attribute.name, f"{condition} {attribute.name!r}")
     cells = np.arange(first.num_leaves)
-    answers = [each.answer(cells, cells) for each in (first, second)]
-    errors = np.hypot(*(each.standard_errors for each in answers))
-    columns = (*(each.values.tolist() for each in answers), errors.tolist())
-    for code, (one, other, error) in enumerate(zip(*columns, strict=True)):
-        yield CellDifference(((attribute.name, attribute.label(code)),), one, other, error)
+    one, other = first.answer(cells, cells), second.answer(cells, cells)
+    errors = np.hypot(one.standard_errors, other.standard_errors).tolist()
+    values = zip(one.values.tolist(), other.values.tolist(), errors, strict=True)
+    for code, (before, after, error) in enumerate(values):
+        yield CellDifference(((attribute.name, attribute.label(code)),), before, after, error)

@@ -18,9 +18,10 @@ _MOST_BARS = 60
 
 def summary_of(release: AnyRelease) -> str:
     """Returns what `beam-dp describe` prints, as plain text."""
-    from beam_dp.releases.kinds import of_kind
+    from beam_dp.releases.parts import view_of
 
-    return "\n".join(line.rstrip() for line in printed_lines(of_kind("describe", release)))
+    shown = view_of(release.KIND).describe(release)
+    return "\n".join(line.rstrip() for line in printed_lines(shown))
 
 
 def release_html(release: AnyRelease) -> str:

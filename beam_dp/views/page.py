@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.releases.error_bars import DEVIATIONS
-from beam_dp.releases.kinds import of_kind
+from beam_dp.releases.parts import view_of
 from beam_dp.releases.release import AnyRelease, Release, library_versions
 from beam_dp.views.markup import facts, folded, paragraph, part, table, text
 from beam_dp.views.terminal import counted, printed_lines, short, short_value
@@ -76,7 +76,7 @@ class Beside:
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
     """Returns the report as one HTML file under 2 MB, private if ``beside.truth`` is given."""
-    told: Told = of_kind("report", release, beside.truth)
+    told: Told = view_of(release.KIND).report(release, beside.truth)
     is_private = beside.truth is not None
     details = folded("What beam-dp describe prints", _printed(beside.details))
     sections = {

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-def describe_sparse_release(release: SparseRelease) -> RenderableType:
+def describe(release: SparseRelease) -> RenderableType:
     """Returns tables of the guarantee, the sketch, the histogram and the parameters."""
     columns = release.plan.get("key") or {}
     weight = columns.get("weight")
@@ -95,7 +95,7 @@ def _key_rows(release: SparseRelease) -> list[tuple[str, str, str]]:
     ]
 
 
-def report_sparse_release(release: SparseRelease, _: Truth | None) -> Told:
+def report(release: SparseRelease, _: Truth | None) -> Told:
     """Returns the sections about the supported queries and about the noise."""
     bounds = release.bounds()
     rows = _key_rows(release)
@@ -120,7 +120,7 @@ def report_sparse_release(release: SparseRelease, _: Truth | None) -> Told:
     return Told("Sketch of keys", f"Answers sums over up to {most}", "", {}, sections, noise)
 
 
-def answer_sparse_release(release: SparseRelease, options: argparse.Namespace) -> None:
+def answer(release: SparseRelease, options: argparse.Namespace) -> None:
     """Prints the answer to the sparse query in a file."""
     refuse_others(options, ("sparse",))
     path = options.sparse

@@ -26,7 +26,6 @@ from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
-from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database import questions
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -70,7 +69,7 @@ _ABOUT_PAIRS = "It is computed from the model, which can make pairs look weaker 
 _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
 
 
-def describe_synthetic_database(release: SyntheticDatabase) -> RenderableType:
+def describe(release: SyntheticDatabase) -> RenderableType:
     """Returns tables with the guarantee and the errors of a release, for ``rich`` to print."""
     cells = magnitude(release.domain.num_cells)
     facts = {
@@ -253,7 +252,7 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
     return attribute.name, attribute.kind, f"{size:,}", shown
 
 
-def report_synthetic_database(release: SyntheticDatabase, truth: Truth | None) -> Told:
+def report(release: SyntheticDatabase, truth: Truth | None) -> Told:
     """Returns the sections about marginals, and the noise."""
     domain = release.domain
     held = release.measurements.described if release.measurements is not None else ()
@@ -329,9 +328,6 @@ class RecordAnswers:
         return values_of(self.domain, self.release.answer, pairs)
 
 
-compare_synthetic_database = marginal_differences
-
-
 class _Answering(Protocol):
     """A release that answers marginals and linear queries."""
 
@@ -343,7 +339,7 @@ class _Answering(Protocol):
     def answer_queries(self, queries: Sequence[LinearQuery]) -> list[Estimate]: ...
 
 
-def answer_synthetic_database(release: SyntheticDatabase, options: argparse.Namespace) -> None:
+def answer(release: SyntheticDatabase, options: argparse.Namespace) -> None:
     """Prints the answers from a synthetic database that a command line asks for."""
     refuse_others(options, ("quantile", *QUESTIONS))
     answer_tables(release, options)

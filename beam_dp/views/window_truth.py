@@ -59,8 +59,9 @@ def truth_of(release: HorizonRelease, domain: Domain, batches: Iterable[pa.Recor
             distinct, unit = distinct_units(own)
             keep, remembered = keep_windows(remembered, distinct, number, limits, num_windows)
             (stay,) = np.nonzero(keep[unit])
-            held = own[:, stay], [here[stay]], np.ones(stay.size, np.int64)
-            here = here[stay][select_records(*held, limits.max_records_per_unit, most_cost)]
+            here, counts = here[stay], np.ones(stay.size, np.int64)
+            limit = limits.max_records_per_unit
+            here = here[select_records(own[:, stay], [here], counts, limit, most_cost)]
         kept[number] = here
     num_beyond = len(numbers) - sum(map(len, kept.values()))
     shown = {number: here for number, here in kept.items() if number in release.windows}

@@ -21,7 +21,6 @@ from beam_dp.flags.flag import FlagError, refused
 from beam_dp.flags.questions import refuse_others
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.differences import marginal_differences
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.synthetic_database.measured_tables import query_variance
 from beam_dp.releases.synthetic_database.noisy_tables import NoisyTables
@@ -73,8 +72,10 @@ _MAX_WINDOWS = 96
 _moment = functools.partial(moment, form="%Y-%m-%d %H:%M")
 
 
-def describe_window_tables(release: WindowTables) -> RenderableType:
-    """Returns tables with the guarantee and the errors of the release of a window."""
+def describe(release: WindowTables | HorizonRelease) -> RenderableType:
+    """Returns tables with the guarantee and the errors of a window, or of a horizon's windows."""
+    if isinstance(release, HorizonRelease):
+        return _describe_horizon(release)
     number, error = release.noisy_number()
     facts = {
         release.level: f"{release.number:,}, {moment(release.start)} to {moment(release.end)}",
@@ -104,7 +105,7 @@ def errors_table(release: WindowTables) -> RenderableType:
     return plain_table(("marginal", "standard error of a count (records)"), errors, (1,))
 
 
-def describe_horizon(release: HorizonRelease) -> RenderableType:
+def _describe_horizon(release: HorizonRelease) -> RenderableType:
     """Returns tables with a horizon's guarantee, released windows, and errors of one window."""
     horizon, stated = release.horizon, release.card
     found = runs(release.released)
@@ -158,8 +159,10 @@ def shown_runs(numbers: Iterable[int]) -> str:
     return ", ".join([*texts[:_WRITTEN_RUNS], *more])
 
 
-def report_window_tables(release: WindowTables, _: None) -> Told:
-    """Returns the sections about the marginals of a window, and the noise."""
+def report(release: WindowTables | HorizonRelease, truth: Truth | None) -> Told:
+    """Returns the sections about the marginals of a window, or about a horizon, and the noise."""
+    if isinstance(release, HorizonRelease):
+        return _report_horizon(release, truth)
     marginals = _marginals(release.workload, release.estimate, None)
     facts = {
         **noisy_number_fact(release),
@@ -181,7 +184,7 @@ def _span(start: int, end: int) -> str:
     return f"{_moment(start)} to {_moment(end)}"
 
 
-def report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
+def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     """Returns the sections about the windows over time, and about many windows together."""
     numbers = release.released
     step = -(-len(numbers) // MAX_COLUMNS) or 1
@@ -292,20 +295,16 @@ class TableAnswers:
         )
 
 
-compare_window_tables = marginal_differences
-
 _CONDITION = "must be one window, such as 7, or some, such as 10:34, :24 or -24:"
 _NUMBER = "-?[0-9]{1,7}"
 
 
-def answer_window_tables(release: WindowTables, options: argparse.Namespace) -> None:
-    """Prints the answers from one window or block that a command line asks for."""
-    refuse_others(options, ())
-    answer_tables(release, options)
-
-
-def answer_horizon(release: HorizonRelease, options: argparse.Namespace) -> None:
-    """Prints the answers from the sum of some windows that a command line asks for."""
+def answer(release: WindowTables | HorizonRelease, options: argparse.Namespace) -> None:
+    """Prints the answers from one window, or from the sum of some, that a command line asks for."""
+    if isinstance(release, WindowTables):
+        refuse_others(options, ())
+        answer_tables(release, options)
+        return
     refuse_others(options, ("windows",))
     if options.windows is None:
         raise FlagError(f"--windows is required: {_CONDITION}")

@@ -31,8 +31,8 @@ from beam_dp.domain.files import domain_from_json
 from beam_dp.mechanisms.intervals import GAUSSIAN, PURE
 from beam_dp.releases.files.card import fingerprint
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import of_kind, release_from_bytes, release_to_bytes
-from beam_dp.releases.parts import KINDS
+from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
+from beam_dp.releases.parts import KINDS, view_of
 
 # What a release of each kind is asked before and after it is read.
 ASK: dict[str, Callable[[Any], Any]] = {
@@ -160,12 +160,12 @@ def test_a_card_states_the_promise_and_the_checksum_of_each_file(name, tmp_path)
 def test_a_release_is_described_in_80_columns_with_its_promise(name):
     release = EXAMPLES[name]()
     console = Console(file=io.StringIO(), width=80)
-    console.print(of_kind("describe", release))
+    console.print(view_of(release.KIND).describe(release))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert max(map(len, shown.splitlines())) <= 80
     assert f"epsilon {release.guarantee.epsilon:g}" in " ".join(shown.split())
     assert release.draw_id in shown
-    assert of_kind("report", release, None).sections
+    assert view_of(release.KIND).report(release, None).sections
     assert "\n" not in repr(release)
     assert len(repr(release)) < 300 or release.KIND == "answers"  # which shows its rows
 

@@ -31,8 +31,9 @@ from beam_dp.checks import is_number
 from beam_dp.cli.releases import told
 from beam_dp.domain.files import domain_from_json
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import of_kind, read_any, read_release, verify_release, write_release
+from beam_dp.releases.kinds import read_any, read_release, verify_release, write_release
 from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.parts import view_of
 from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 from beam_dp.releases.synthetic_database import records as record_names
 from beam_dp.releases.synthetic_database.measured_tables import (
@@ -47,7 +48,7 @@ from beam_dp.releases.synthetic_database.records_columns import read_columns
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 from beam_dp.storage.avro import HEADER, decode, encode
 from beam_dp.storage.store import DamagedFileError
-from beam_dp.views.windows import describe_horizon
+from beam_dp.views.windows import describe
 
 HORIZON, WINDOW = "horizon", "window of a horizon"
 NAMES = (*RELEASES, HORIZON, WINDOW)
@@ -271,7 +272,7 @@ def read_release_target(make: Callable[[], Draw], data: bytes) -> None:
 def _use(release: Any) -> None:
     """What was read is a release: it can be described, asked, and written again."""
     repr(release)
-    of_kind("describe", release)
+    view_of(release.KIND).describe(release)
     draw_of(release)
     if isinstance(release, dp.SyntheticDatabase):
         for row in release.query().group_by(release.domain.names[0]).count().rows():
@@ -344,7 +345,7 @@ def read_horizon_target(data: bytes) -> None:
 def _use_horizon(release: HorizonRelease) -> None:
     """What was read is a horizon: it can be described, and asked where its windows are its own."""
     repr(release)
-    describe_horizon(release)
+    describe(release)
     if release.released[:3] == (0, 1, 2):
         (answer,) = release.answer(dp.Workload(HORIZON_DOMAIN, (("a1",),)), slice(0, 3))
         assert answer.standard_error is not None

@@ -52,7 +52,7 @@ from beam_dp.mechanisms.marginals.scores import (
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.strategies import Check as PlannedCheck
-from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
+from beam_dp.releases.synthetic_database.verify import verify
 from beam_dp.secret.summaries.histogram import Histogram
 
 Axes = tuple[int, ...]
@@ -397,7 +397,7 @@ def test_triple_with_independent_pairs_is_measured(selected_cells, joins):
     (answer,) = release.answer(dp.Workload(release.domain, (triple,)))
     for found in (release.record_marginal(triple), answer.values):
         assert np.abs(found - true).max() < 500  # 2,250 without the triple
-    assert verify_synthetic_database(release).holds
+    assert verify(release).holds
 
 
 @pytest.mark.job
@@ -427,4 +427,4 @@ def test_verify_detects_a_forged_check(where, changes):
     release = released(64)
     name = {"fit": "fit", "parameters": "plan"}[where]
     forged = dataclasses.replace(release, **{name: {**getattr(release, name), **changes}})
-    assert not verify_synthetic_database(forged).holds
+    assert not verify(forged).holds

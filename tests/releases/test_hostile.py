@@ -24,7 +24,7 @@ from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.synthetic_database import records, records_avro as avro
 from beam_dp.releases.synthetic_database.files import SCHEMAS
 from beam_dp.storage.avro import HEADER, decode, encode, file_name, write_blocks
-from beam_dp.views.synthetic_database import describe_synthetic_database as describe
+from beam_dp.views.synthetic_database import describe
 
 
 def test_reads_domain_whose_size_python_cannot_print(tmp_path):

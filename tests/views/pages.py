@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 import beam_dp as dp
-from beam_dp.releases.kinds import of_kind, read_any
+from beam_dp.releases.kinds import read_any
+from beam_dp.releases.parts import view_of
 from beam_dp.releases.synthetic_database.records import distinct_records
 from beam_dp.views.page import Beside, report_page
 
@@ -54,7 +55,7 @@ def read(directory: pathlib.Path):
 
 
 def page_of(release, **beside) -> str:
-    return report_page(release, Beside(of_kind("describe", release), **beside))
+    return report_page(release, Beside(view_of(release.KIND).describe(release), **beside))
 
 
 def random_release(domain: dp.Domain, num_records: int = 50) -> dp.SyntheticDatabase:

@@ -19,7 +19,7 @@ import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
-from beam_dp.releases.kinds import of_kind
+from beam_dp.releases.parts import view_of
 from beam_dp.views.cells import Cell, Truth, cells_of, groups_of
 from beam_dp.views.marginals import headline, tiles
 from beam_dp.views.markup import MAX_ROWS, table
@@ -119,7 +119,7 @@ def test_names_queries_keys_and_labels_are_escaped(kind):
     page, console = page_of(release := make()), Console(width=80)
     check_page(page)
     with console.capture() as captured:
-        console.print(of_kind("describe", release))
+        console.print(view_of(release.KIND).describe(release))
     assert words in page + captured.get()
     for shown in (page, captured.get()):
         assert "\x1b" not in shown and "\u202e" not in shown

@@ -128,8 +128,8 @@ def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
     if kind in ("boolean", "string"):
         return column
     column = column.within(schema.get("minimum"), schema.get("maximum"))
-    ends = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
-    return column.within(*ends, is_open=(True, True))
+    low, high = schema.get("exclusiveMinimum"), schema.get("exclusiveMaximum")
+    return column.within(low, high, is_open=(True, True))
 
 
 def bigquery_columns(schema: Any, source: str) -> list[Column]:

@@ -150,8 +150,10 @@ class RoundsPlan(plans.MarginalsPlan):
                 narrower, layout = layout, (basis := plan_basis(self, joined))
                 log_weights = bases.carry_over(narrower.slices, log_weights, basis)
                 combination = Combination(domain, basis, measurements, tables)
-            observed, how = combination.estimate(), (_ROUND_PENALTY, _ROUND_TOLERANCE)
-            log_weights = refit(basis, observed, total, log_weights, *how)
+            observed = combination.estimate()
+            log_weights = refit(
+                basis, observed, total, log_weights, _ROUND_PENALTY, _ROUND_TOLERANCE
+            )
             if is_annealed:
                 (answer,) = basis.marginals(log_weights, [axes])
                 units *= _growth(total * answer - answers[selected], budget)

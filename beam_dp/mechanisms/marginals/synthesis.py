@@ -215,18 +215,21 @@ class _Observed:
         rows, most = self._rounding(found)
         if rows > plans.MAX_CANDIDATES and not loose:
             wanted = rows * moments
-            records = many_records(domain, basis, found.log_weights, rows, wanted, importance, most)
+            codes, counts = many_records(
+                domain, basis, found.log_weights, rows, wanted, importance, most
+            )
         else:
             drawn = min(rows, plans.MAX_CANDIDATES)
             targets = loose_targets(basis, found.log_weights, total, layout, self.observed, loose)
             targets = [replace(each, table=each.table * (drawn / total)) for each in targets]
             pairs = workload_pairs(self.plan.workload)
             codes, counts = tree_release(domain, basis, found.log_weights, drawn, targets, pairs)
-            records = codes, round_systematically(counts.astype(np.float64), rows)
+            counts = round_systematically(counts.astype(np.float64), rows)
         return _Hypothesis(
             found,
             bases.carry_over(basis.slices, total * moments, layout),
-            *records,
+            codes,
+            counts,
             self._potentials(basis, found),
             [names_of(domain, axes) for axes in loose],
             {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells},

@@ -149,14 +149,14 @@ class OnlinePlan(AnswersPlan):
         return self.num_records != "noisy" and self.settle(self.num_records).is_vacuous
 
     def _stated(self) -> dict[str, Any]:
-        names = (
-            *("num_records", "num_questions", "failure_probability"),
-            *("calibration", "max_error", "max_updates"),
-        )
-        fields = {name: getattr(self, name) for name in names}
         return {
             "guarantee": self.guarantee.to_json(),
-            **fields,
+            "num_records": self.num_records,
+            "num_questions": self.num_questions,
+            "failure_probability": self.failure_probability,
+            "calibration": self.calibration,
+            "max_error": self.max_error,
+            "max_updates": self.max_updates,
             **({} if self.count_scale is None else {"count_scale": self.count_scale}),
             "loss": self.loss.to_json(),
             **self._stated_more(),

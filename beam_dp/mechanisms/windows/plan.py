@@ -148,8 +148,15 @@ class WindowTablesPlan(Plan):
         ``horizon_id``: the id of the horizon, 32 hexadecimal digits.
         """
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
-        of_window = number, range(number, number + 1), self.measurements
-        return self._draw("window", *of_window, marginals, noise, horizon_id)
+        return self._draw(
+            "window",
+            number,
+            windows=range(number, number + 1),
+            measurements=self.measurements,
+            marginals=marginals,
+            noise=noise,
+            horizon_id=horizon_id,
+        )
 
     def draw_block(
         self, number: int, marginals: Marginals, noise: NoiseSource, horizon_id: str
@@ -158,8 +165,15 @@ class WindowTablesPlan(Plan):
         if self.blocks is None:
             raise InputError("block", number, "must be of a plan that measures blocks")
         checked_integer("number", number, 0, len(self.blocks) - 1)
-        of_block = number, self.blocks.windows(number), self.block_measurements
-        return self._draw("block", *of_block, marginals, noise, horizon_id)
+        return self._draw(
+            "block",
+            number,
+            windows=self.blocks.windows(number),
+            measurements=self.block_measurements,
+            marginals=marginals,
+            noise=noise,
+            horizon_id=horizon_id,
+        )
 
     def _draw(
         self,

@@ -289,11 +289,10 @@ class Ledger:
     def is_state_used(self, token: Token, state_number: int) -> bool:
         """Returns whether a state of a paid run was used (``use_state``)."""
         checked_integer("state_number", state_number, 1, MAX_STATES)
-        columns = storage.USED_STATES.c
-        mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
+        query = sa.select(storage.USED_STATES.c.state_number)
         with self._storage.reading() as connection:
-            query = sa.select(columns.state_number).where(*mine)
-            return state_number in connection.execute(query).scalars().all()
+            numbers = connection.execute(query.where(_paid_by(storage.USED_STATES, token)))
+            return state_number in numbers.scalars().all()
 
     def datasets(self) -> list[Dataset]:
         """Returns all declared budgets, by name."""
@@ -378,14 +377,10 @@ class Ledger:
         return paid
 
     def _entry_of(self, connection: sa.Connection, token: Token) -> Entry:
-        mine = sa.and_(
-            storage.RELEASES.c.dataset_id == token.dataset_id,
-            storage.RELEASES.c.number == token.number,
-        )
-        found = self._rows.entries(connection, mine)
-        if not found or found[0].loss != token.loss:
+        entries = self._rows.entries(connection, _paid_by(storage.RELEASES, token))
+        if not entries or entries[0].loss != token.loss:
             raise LedgerError("token", token.release_id, "must come from this ledger")
-        return found[0]
+        return entries[0]
 
     def _use(self, connection: sa.Connection, token: Token, state_number: int) -> None:
         connection.execute(
@@ -399,11 +394,10 @@ class Ledger:
 
     def _refuse_state(self, connection: sa.Connection, token: Token, state_number: int) -> None:
         self._entry_of(connection, token)
-        columns = storage.USED_STATES.c
-        mine = (columns.dataset_id == token.dataset_id, columns.number == token.number)
-        query = sa.select(columns.state_number).where(*mine).order_by(columns.state_number)
-        used_states = columns.state_number != storage.SUBMITTED
-        numbers = list(connection.execute(query.where(used_states)).scalars())
+        number = storage.USED_STATES.c.state_number
+        query = sa.select(number).where(_paid_by(storage.USED_STATES, token)).order_by(number)
+        used_states = query.where(number != storage.SUBMITTED)
+        numbers = list(connection.execute(used_states).scalars())
         used = len(numbers)
         if numbers != list(range(1, used + 1)):
             self._rows.refuse_damage(f"a used state of {token.release_id} is missing")
@@ -429,6 +423,12 @@ class Ledger:
             " --privacy_unit U --neighboring R"
         )
         raise LedgerError("dataset_id", dataset_id, condition)
+
+
+def _paid_by(table: sa.Table, token: Token) -> sa.ColumnElement[bool]:
+    """Returns the condition for the rows of a table that belong to the release of a token."""
+    columns = table.c
+    return sa.and_(columns.dataset_id == token.dataset_id, columns.number == token.number)
 
 
 def _with_origin(parameters: Mapping[str, Any], origin: Origin | None) -> str:

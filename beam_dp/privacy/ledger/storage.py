@@ -311,9 +311,11 @@ class Rows:
 
     def tokens(self, connection: sa.Connection, dataset_id: str) -> list[Token]:
         """Returns the tokens of all releases, in order. Does not read the parameters."""
-        columns = (RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss)
-        mine = sa.select(*columns).where(RELEASES.c.dataset_id == dataset_id)
-        rows = connection.execute(mine.order_by(RELEASES.c.number)).all()
+        query = sa.select(
+            RELEASES.c.number, RELEASES.c.mechanism, RELEASES.c.guarantee, RELEASES.c.loss
+        )
+        query = query.where(RELEASES.c.dataset_id == dataset_id).order_by(RELEASES.c.number)
+        rows = connection.execute(query).all()
         self.refuse_gaps(dataset_id, [row.number for row in rows])
         # The releases of a dataset usually have only a few different guarantees.
         guarantees: dict[str, Guarantee] = {}
@@ -339,13 +341,10 @@ class Rows:
         )
         submitted = sa.and_(submitted, USED_STATES.c.state_number == SUBMITTED)
         joined = RELEASES.outerjoin(COMPLETIONS, completed).outerjoin(USED_STATES, submitted)
-        columns = COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at, USED_STATES.c.used_at
-        query = (
-            sa.select(RELEASES, *columns)
-            .select_from(joined)
-            .where(condition)
-            .order_by(RELEASES.c.number)
+        query = sa.select(
+            RELEASES, COMPLETIONS.c.draw_id, COMPLETIONS.c.released_at, USED_STATES.c.used_at
         )
+        query = query.select_from(joined).where(condition).order_by(RELEASES.c.number)
         return [self._entry(row) for row in connection.execute(query).all()]
 
     def entry_with(

@@ -52,7 +52,7 @@ _THEOREM = "one shot of geometric noise, as Dwork and Roth (2014), Claim 3.9"
 _CHOICE = ("top", "choice", "choice_grid", "choice_scale", "margin")
 
 
-def verify_answers(release: AnswersRelease) -> Verification:
+def verify(release: AnswersRelease) -> Verification:
     """Verifies answers with noise on each answer, or answers from a hypothesis that is updated."""
     plan = release.stated.get("plan")
     if not isinstance(plan, Mapping):

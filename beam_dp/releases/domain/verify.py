@@ -40,7 +40,7 @@ _RECORDS = ("measured", "distribution", "scale")
 _NEEDED, _FREE = ("domain_share", "release", "whole"), ("job", "ledger_release", RECORDS_FROM)
 
 
-def verify_domain(release: DomainRelease) -> verdict.Verification:
+def verify(release: DomainRelease) -> verdict.Verification:
     """Verifies a released domain."""
     figures, notes = Figures(), list[str]()
     check_fields("parameters", release.plan, _NEEDED, _FREE)

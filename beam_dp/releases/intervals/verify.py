@@ -18,7 +18,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.verdict import left_out_figures, left_out_steps, of_release
 
 
-def verify_intervals(release: IntervalRelease) -> verdict.Verification:
+def verify(release: IntervalRelease) -> verdict.Verification:
     """Verifies the card and the payload's matrix of a release of interval counts."""
     figures = verdict.Figures()
     verdict.check_fields("parameters", release.plan, (), ("ledger_release", "records_per_unit"))

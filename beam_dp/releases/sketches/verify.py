@@ -34,7 +34,7 @@ _SKETCH = (
 )
 
 
-def verify_sparse_release(release: SparseRelease) -> Verification:
+def verify(release: SparseRelease) -> Verification:
     """Verifies a release for sparse queries."""
     figures, public = Figures(), release.plan
     check_fields("parameters", public, (), _PARAMETERS)

@@ -449,8 +449,11 @@ class Estimates:
         margins = errors * deviations
         steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
         margins += np.where(errors > 0, steps / 2, 0.0)
-        columns = (sums_of(table, queries).tolist(), errors.tolist(), margins.tolist())
-        return [Estimate(*each, kind) for each in zip(*columns, strict=True)]
+        values = sums_of(table, queries).tolist()
+        return [
+            Estimate(value, error, margin, kind)
+            for value, error, margin in zip(values, errors.tolist(), margins.tolist(), strict=True)
+        ]
 
     def _fitted(
         self, queries: Sequence[VectorQuery], table: NDArray[np.float64] | None

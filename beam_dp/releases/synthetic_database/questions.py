@@ -38,8 +38,8 @@ Ends = tuple[NDArray[Any], NDArray[Any]]
 
 MAX_GROUPS = 2**16
 # The columns of answers; a group column with one of these names is renamed.
-BESIDE_ANSWERS = (
-    *("standard_error", "margin", "bound", "within_bins", "low", "high", "of", "error", "reason"),
+BESIDE_ANSWERS = frozenset(
+    ["standard_error", "margin", "bound", "within_bins", "low", "high", "of", "error", "reason"]
 )
 FROM_NOISE_AND_BINS = "from noise and bins"
 _MAX_SHOWN = 50  # the number of rows to print

@@ -320,8 +320,14 @@ class SyntheticDatabase(Release):
     @cached_property
     def fitted(self) -> FittedTables:
         """The marginals of the hypothesis or of the records."""
-        records = self.codes, self.counts, self.represented
-        return FittedTables(self.domain, self.potentials, self.record_tables, *records)
+        return FittedTables(
+            self.domain,
+            self.potentials,
+            self.record_tables,
+            self.codes,
+            self.counts,
+            self.represented,
+        )
 
     @cached_property
     def estimates(self) -> Estimates:

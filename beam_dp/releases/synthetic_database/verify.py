@@ -79,7 +79,7 @@ _FALSE_ALARM = 1e-9
 _MISMATCH_ROUNDING, _COUNT_ROUNDING = 1e-6, 1e-11
 
 
-def verify_synthetic_database(release: SyntheticDatabase) -> verdict.Verification:
+def verify(release: SyntheticDatabase) -> verdict.Verification:
     """Verifies a synthetic database."""
     figures, notes = Figures(), []
     measured, strategy = release.measurements, strategy_of(release.plan)

@@ -26,7 +26,7 @@ from beam_dp.releases import verdict
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.measured_tables import table_steps
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.verify import verify_synthetic_database
+from beam_dp.releases.synthetic_database.verify import verify as verify_database
 from beam_dp.releases.verdict import misread
 from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 
@@ -66,7 +66,12 @@ class Limits:
         )
 
 
-def verify_window_tables(release: WindowTables) -> verdict.Verification:
+def verify(release: WindowTables | HorizonRelease) -> verdict.Verification:
+    """Verifies one window or block, or all released windows and blocks of a horizon."""
+    return _horizon(release) if isinstance(release, HorizonRelease) else _tables(release)
+
+
+def _tables(release: WindowTables) -> verdict.Verification:
     """Verifies one window or block together with all other windows or blocks of the horizon.
 
     If windows and blocks are measured, the other level is assumed to spend its stated share.
@@ -125,7 +130,7 @@ def of_one_window(found: verdict.Verification, release: Release) -> verdict.Veri
     )
 
 
-def verify_horizon(release: HorizonRelease) -> verdict.Verification:
+def _horizon(release: HorizonRelease) -> verdict.Verification:
     """Verifies all released windows and blocks of a horizon together."""
     figures, stated, notes = verdict.Figures(), release.card, []
     limits = Limits.of(stated)
@@ -365,7 +370,7 @@ def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Fig
     words, most = "", list[Loss]()
     for place, each in release.windows.items():
         assert isinstance(each, SyntheticDatabase)
-        found = verify_synthetic_database(each)
+        found = verify_database(each)
         figures.number += found.num_figures
         figures.faults += [f"window {place}: {fault}" for fault in found.faults]
         loss = composed(step.loss for step in found.steps)

@@ -422,8 +422,8 @@ class TimeLevels(Levels):
 def levels_of(attribute: Attribute) -> Levels:
     """Returns the encoder for the values of an attribute."""
     if isinstance(attribute, IntegerAttribute):
-        ends = attribute.minimum, attribute.maximum
-        return IntegerLevels(attribute, *ends, clips=attribute.clip)
+        low, high = attribute.minimum, attribute.maximum
+        return IntegerLevels(attribute, low, high, clips=attribute.clip)
     if isinstance(attribute, NumericAttribute):
         return NumericLevels(attribute)
     if isinstance(attribute, TimeAttribute):
