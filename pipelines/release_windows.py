@@ -46,8 +46,7 @@ from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import parse_workload
 from beam_dp.releases.files.commit import check_output
-from beam_dp.releases.kinds import holds_horizon
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import finish_writing, holds_horizon
 from beam_dp.releases.release import Release
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
 from beam_dp.transforms.reading.read import plain_path

@@ -28,7 +28,7 @@ from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import finish_writing
 
 from . import flags
 from .job_servers import cancel_job

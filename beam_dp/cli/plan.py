@@ -166,9 +166,7 @@ def _run(options: argparse.Namespace) -> None:
         if plan.command is not None:
             print(f"\n{plan.command}")
         if "domain" in given:
-            from beam_dp.planning.command_jobs import domain_lines
-
-            for line in domain_lines(given):
+            for line in tables.domain_lines(given):
                 console.print("", Text(line), sep="\n")
     if "epsilon" in given:
         from beam_dp.privacy.guarantee import large_epsilon

@@ -225,8 +225,7 @@ def _workload(release: Release, given: list[str]) -> Workload:
 def _finish(options: argparse.Namespace) -> None:
     """Completes a committed release after its job was killed, and removes all drafts."""
     from beam_dp.releases.files.card import CARD, ReleaseError
-    from beam_dp.releases.kinds import holds_horizon
-    from beam_dp.releases.leftovers import finish_each, release_directories
+    from beam_dp.releases.kinds import finish_each, holds_horizon, release_directories
     from beam_dp.releases.parts import part
     from beam_dp.storage.open import store_for
 

@@ -31,18 +31,13 @@ _NUMBERS_A_KEY = 2  # a histogram stores an element and a count per key
 
 @dataclasses.dataclass(frozen=True)
 class SparseChoice:
-    """A mechanism with its plan, and its predicted error for the planned sparsity."""
+    """A mechanism, its loss, and its predicted error for the planned sparsity."""
 
     mechanism: SparseMechanism
-    plan: SparsePlan
     error: float
     error_of_one: float
     size: int
-
-    @property
-    def loss(self) -> Loss:
-        """The privacy loss of the release."""
-        return self.plan.loss
+    loss: Loss
 
     @property
     def is_pure(self) -> bool:
@@ -89,7 +84,7 @@ def plan_sparse_release(
         )
         law = errors.sparse_error(plan, profile)
         size = plan.num_cells + histogram_size
-        choices.append(SparseChoice(mechanism, plan, law.error(sparsity), law.error(1), size))
+        choices.append(SparseChoice(mechanism, law.error(sparsity), law.error(1), size, plan.loss))
     return sorted(choices, key=lambda choice: choice.error)
 
 

@@ -1,37 +1,41 @@
-"""The output of `beam-dp plan`: tables of options, best first, or JSON."""
+"""`beam-dp plan`: jobs from its flags, tables of options as text or JSON, and their commands."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+import pathlib
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from beam_dp.domain.files import read_domain
+from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.files import read_domain, read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
-from beam_dp.errors import InputError, magnitude
+from beam_dp.domain.universe import Domain, released_edges
+from beam_dp.errors import InputError, magnitude, shown
+from beam_dp.flags.command_line import command_of
+from beam_dp.flags.flag import integer, number, values_of
+from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR, read_guarantee
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
-from beam_dp.planning import answers, command_jobs, textbook
-from beam_dp.planning.command_jobs import Given
-from beam_dp.planning.job import (
-    AllowedQueries,
-    Job,
-    Option,
-    PlanningJob,
-    QueryCountJob,
-    SparseOption,
-)
-from beam_dp.planning.ranking import Ranking
+from beam_dp.mechanisms.sketches.errors import KeyProfile
+from beam_dp.planning import answers, job as jobs, ranking as rankings, textbook
+from beam_dp.planning.job import AllowedQueries, Job, Option, PlanningJob, QueryCountJob
+from beam_dp.planning.ranking import Ranking, Target, TargetRanking
 from beam_dp.planning.synthetic_databases import PROGRAM
-from beam_dp.planning.target import Target, TargetRanking, rank_for_target
 from beam_dp.planning.theorems.theorem import CALIBRATIONS, MAX_EXACT, MAX_QUERIES, Calibration
-from beam_dp.privacy.guarantee import Guarantee, large_epsilon
-from beam_dp.queries.workload import Workload
+from beam_dp.privacy.guarantee import Guarantee, Neighboring, large_epsilon
+from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
+from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.views.terminal import counted, guarantee_text, plain_table, short, surely
+
+Given = Mapping[str, str]  # flags as typed, without those that are not given
 
 
 class Plan(NamedTuple):
@@ -44,17 +48,17 @@ class Plan(NamedTuple):
 
 def plan_of(given: Given) -> Plan:
     """Returns the options for a job, best first, or the least epsilons for a target."""
-    target = command_jobs.read_target(given)
+    target = read_target(given)
     if target is not None and "domain" in given:
         read_domain(given["domain"])  # refuses attributes to discover
-    job = command_jobs.job_of(given if target is None else with_epsilon(given, 1.0))
+    job = job_of(given if target is None else with_epsilon(given, 1.0))
     if target is None:
-        ranking = command_jobs.ranking_of(job, given)
+        ranking = ranking_of(job, given)
         best, spent, title = ranking.best, "", _title(job)
         options = [(option, given) for option in ranking.options]
         legend, fields = _legend_of_ranking(ranking), ranking.to_json()
     else:
-        found = rank_for_target(job, target)
+        found = rankings.rank_for_target(job, target)
         best, spent = found.best.option, f", with epsilon {found.best.epsilon:g}"
         title = target_title(target, job.guarantee)
         options = [
@@ -67,7 +71,7 @@ def plan_of(given: Given) -> Plan:
         epsilon = [] if target is None else [flags["epsilon"]]
         cells = [*epsilon, *(cell(option) for cell in columns.values())]
         rows.append(Row(_name(option), option, cells))
-        entry["command"] = command_jobs.command_line(job, option, flags)
+        entry["command"] = command_line(job, option, flags)
         if option is best:
             command = entry["command"]
     if target is not None:
@@ -144,7 +148,7 @@ def _legend_of_target(ranking: TargetRanking) -> list[str]:
 
 def plan_of_queries(given: Given) -> Plan:
     """Returns the number of queries that each mechanism can answer."""
-    job = command_jobs.query_count_job(given)
+    job = query_count_job(given)
     counts = count_queries(job)
     title = (
         "The number of queries for which no answer is off by more than"
@@ -234,7 +238,7 @@ def _best_text(best: Option | None, spent: str) -> str:
 
 def _name(option: Option) -> str:
     """Returns the name of an option in the table."""
-    if not isinstance(option, SparseOption):
+    if not isinstance(option, jobs.SparseOption):
         return f"{option.mechanism}, {option.calibration}"
     forms = {"num_rows": "rows: {}", "noise": "{}", "histogram_share": "share: {}"}
     parameters = dict(option.parameters)
@@ -263,7 +267,7 @@ def bound_text(option: Option) -> str:
     return "vacuous" if option.bound.vacuous else short(option.bound.max_error)
 
 
-def _numbers(option: SparseOption) -> str:
+def _numbers(option: jobs.SparseOption) -> str:
     return _or_dash(option.size, lambda size: f"{size:,}")
 
 
@@ -417,3 +421,166 @@ def _counted(
         refusal = f"{error.name} {error.condition}" if is_missing else str(error)
         return QueryCount(name, calibration, refusal=refusal)
     return QueryCount(name, calibration, number, theorem.name, assumes)
+
+
+def job_of(given: Given) -> Job:
+    """Returns the job for flags that ``check_plan`` accepted; reads the domain but no records."""
+    if "max_sparsity" in given:
+        return jobs.SparsePlanningJob(
+            profile=KeyProfile(**values_of(KeyProfile, given)),
+            max_sparsity=integer("max_sparsity", given["max_sparsity"]),
+            max_size=integer("size", given.get("size", str(jobs.SparsePlanningJob.max_size))),
+            num_questions=_integer("num_questions", given),
+            **read_promise(given),
+        )
+    return PlanningJob(
+        workload=read_workload(given["workload"], largest_domain(given["domain"])),
+        num_records=integer("num_records", given["num_records"]),
+        max_error_fraction=number("max_error", given["max_error"])
+        if "max_error" in given
+        else None,
+        **read_promise(given),
+    )
+
+
+def query_count_job(given: Given) -> QueryCountJob:
+    """Returns the job that computes, for these flags, how many queries may be asked."""
+    num_cells = _integer("num_cells", given)
+    if "domain" in given:
+        num_cells = largest_domain(given["domain"]).num_cells
+    return QueryCountJob(
+        num_records=integer("num_records", given["num_records"]),
+        target_error=number("target_error", given["target_error"]),
+        num_cells=num_cells,
+        max_sparsity=_integer("max_sparsity", given),
+        **read_promise(given),
+    )
+
+
+def _integer(name: str, given: Given) -> int | None:
+    return integer(name, given[name]) if name in given else None
+
+
+def largest_domain(text_or_path: str) -> Domain:
+    """Returns the domain of a file; the largest one, if attributes are to be discovered."""
+    domain = read_open_domain(text_or_path)
+    return domain.bounded() if isinstance(domain, OpenDomain) else domain
+
+
+def ranking_of(job: Job, given: Given) -> Ranking:
+    """Returns the options for a job, which may be about the domain of a file."""
+    if isinstance(job, jobs.SparsePlanningJob):
+        return rankings.rank_sparse_mechanisms(job)
+    domain = read_open_domain(given["domain"])
+    if isinstance(domain, OpenDomain):
+        return rankings.rank_discovering_mechanisms(job, domain)
+    return rankings.rank_mechanisms(job)
+
+
+def read_promise(given: Given) -> dict[str, Any]:
+    """Returns the arguments that are common to all jobs."""
+    guarantee = read_guarantee(given)
+    is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
+    return {
+        "guarantee": guarantee,
+        "num_records_is_public": is_public or "num_records_is_public" in given,
+        "failure_probability": number(
+            "failure_probability", given.get("failure_probability", "0.05")
+        ),
+    }
+
+
+def read_target(given: Given) -> Target | None:
+    """Returns the target error; None if an epsilon is given instead."""
+    for flag in (TARGET_ERROR, TARGET_BOUND):
+        if flag.name in given:
+            return Target(number(flag.name, given[flag.name]), flag is TARGET_BOUND)
+    return None
+
+
+def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
+    """Returns a workload of marginals if ``spec`` has only marginals, else of linear queries."""
+    try:
+        return parse_workload(spec, domain)
+    except InputError:
+        if spec.startswith("marginals:"):
+            raise
+        return parse_linear_workload(spec, domain)
+
+
+def command_line(job: Job, option: Option, given: Given) -> str | None:
+    """Returns the command that runs an option; None if the option has no program."""
+    if option.program is None or not option.is_feasible:
+        return None
+    guarantee = job.guarantee
+    flags = {"input": given.get("input", "INPUT")}
+    if isinstance(job, PlanningJob):
+        flags |= paying_flags(job.domain)
+        flags |= {name: given[name] for name in ("domain", "workload")}
+    else:
+        flags |= {"key": given.get("key", "KEY"), "max_sparsity": str(job.max_sparsity)}
+    flags |= {
+        "epsilon": given["epsilon"],
+        "delta": given["delta"],
+        "neighboring": guarantee.neighboring.value,
+        "privacy_unit": guarantee.privacy_unit,
+        "max_records_per_unit": str(guarantee.max_records_per_unit),
+    }
+    if option.program in ("release_synthetic_database", "answer_queries"):
+        flags["num_records"] = str(job.given_num_records)
+    if option.program != "release_intervals":  # this program releases all intervals
+        flags["mechanism"] = option.mechanism
+        if isinstance(job, PlanningJob):
+            flags["calibration"] = option.calibration
+    flags |= dict(option.parameters)
+    if option.program == "answer_queries":
+        flags["queries"] = _queries(job, flags.pop("workload", "QUERIES"))
+        flags["failure_probability"] = f"{job.failure_probability:g}"
+    if option.program == "release_intervals":
+        del flags["workload"]
+    flags["output"] = given.get("output", "OUTPUT")
+    return typed(option.program, flags, guarantee.delta)
+
+
+def paying_flags(domain: Domain) -> dict[str, str]:
+    """Returns the flags for the budget that paid for released edges, which must pay again."""
+    ids = [each.dataset_id for _, each in released_edges(domain) if each.dataset_id is not None]
+    return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
+
+
+def domain_lines(given: Given) -> list[str]:
+    """Returns lines about attributes to discover, or about released edges and who must pay."""
+    domain = read_open_domain(given["domain"])
+    if isinstance(domain, OpenDomain):
+        names = ", ".join(shown(each.name) for each in domain.open)
+        share = f"{100 * DEFAULT_SHARE:g} % of the budget"
+        sought: dict[str, str] = {}
+        with contextlib.suppress(InputError):  # then each option says why it is refused
+            sought = plan_domain(domain, read_guarantee(given)).sought
+        return [
+            f"{names}: {share} finds values or bins first. The errors are those for as many as may"
+            " be found, with the rest of the budget. Which share of the records will be in other is"
+            " not known before the release.",
+            *(f"{name}: {text}" for name, text in sought.items()),
+        ]
+    return [
+        f"{source}: pay from the same budget, {origin.dataset_id!r} in the ledger that paid for"
+        " that release, because both releases add up"
+        for source, origin in released_edges(domain)
+        if origin.dataset_id is not None
+    ]
+
+
+def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
+    """Returns the command that runs a program, with --allow_large_delta if delta needs it."""
+    words = [f"--{name} {shlex.quote(value)}" for name, value in flags.items()]
+    if delta > 1e-5:
+        words.append("--allow_large_delta")
+    return " ".join([command_of(program), *words])
+
+
+def _queries(job: Job, spec: str) -> str:
+    """Returns the value for --queries, without weights, which only releases accept."""
+    workload = getattr(job, "workload", None)
+    is_weighted = isinstance(workload, Workload) and set(workload.weights) != {1.0}
+    return "QUERIES" if is_weighted and pathlib.Path(spec).is_file() else spec

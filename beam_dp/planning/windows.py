@@ -20,9 +20,9 @@ from beam_dp.flags.shared import FILE_TIME
 from beam_dp.flags.windows import HORIZON, UNIT, read_horizon, read_measured, read_window_unit
 from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.windows import choices
-from beam_dp.planning.command_jobs import Given, paying_flags, read_target, typed
-from beam_dp.planning.tables import Plan, large_epsilon_lines, target_title, with_epsilon
-from beam_dp.planning.target import Least, Target, least_epsilon, out_of_reach
+from beam_dp.planning import tables
+from beam_dp.planning.ranking import Least, Target, least_epsilon, out_of_reach
+from beam_dp.planning.tables import Given, Plan
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload, parse_workload
@@ -142,9 +142,9 @@ def rank_windows_for_target(
 
 def plan_of_windows(given: Given) -> Plan:
     """Returns the ways to measure windows of a stream; a target applies to all questions."""
-    target = read_target(given)
+    target = tables.read_target(given)
     if target is not None:
-        given = with_epsilon(given, 1.0)
+        given = tables.with_epsilon(given, 1.0)
     workload = parse_workload(given["workload"], read_domain(given["domain"]))
     horizon, unit = read_horizon(given), read_window_unit(given)
     delta = number("delta", given["delta"])
@@ -168,7 +168,7 @@ def plan_of_windows(given: Given) -> Plan:
         options = shown = [each.option for each in least]
         epsilons = [each.epsilon for each in least if each.epsilon is not None]
         entries = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
-        epsilon, given = epsilons[0], with_epsilon(given, epsilons[0])
+        epsilon, given = epsilons[0], tables.with_epsilon(given, epsilons[0])
     promise = whole_promise(horizon, unit, epsilon, delta, is_large)
     promised = stated_promise(horizon, unit, promise)
     below = [
@@ -182,8 +182,8 @@ def plan_of_windows(given: Given) -> Plan:
     best_text = f"Best: {options[0].strategy}, {noise_text(options[0].distribution)} noise."
     above = [Text(best_text, style="bold"), Text()]
     if target is not None:
-        above.insert(1, Text(target_title(target, promise)))
-        below += large_epsilon_lines(epsilon)
+        above.insert(1, Text(tables.target_title(target, promise)))
+        below += tables.large_epsilon_lines(epsilon)
     return Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
         {**promised, "options": entries},
@@ -217,7 +217,7 @@ def _command(option: WindowsOption, given: Given, domain: Domain) -> str:
     """Returns the command that releases windows with an option."""
     placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
     flags = {name: given.get(name, place) for name, place in placed.items()}
-    flags |= paying_flags(domain)
+    flags |= tables.paying_flags(domain)
     horizon, limits = ([flag.name for flag in flags] for flags in (HORIZON, UNIT))
     names = ["domain", "workload", *horizon, "privacy_unit", "max_records_per_unit", *limits]
     flags |= {name: given[name] for name in (*names, "epsilon", "delta") if name in given}
@@ -227,4 +227,4 @@ def _command(option: WindowsOption, given: Given, domain: Domain) -> str:
     if option.block is not None:
         flags["block"] = str(option.block)
     flags["output"] = given.get("output", "OUTPUT")
-    return typed("release_windows", flags, number("delta", given["delta"]))
+    return tables.typed("release_windows", flags, number("delta", given["delta"]))

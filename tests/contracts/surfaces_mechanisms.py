@@ -54,8 +54,8 @@ from beam_dp.mechanisms.small_db.nested import NestedSampler
 from beam_dp.mechanisms.sparse_vector import sparse_vector_noise as noise
 from beam_dp.mechanisms.windows.plan import plan_window_databases
 from beam_dp.planning.job import PlanningJob, QueryCountJob, SparsePlanningJob
+from beam_dp.planning.ranking import Target
 from beam_dp.planning.sketches import plan_sparse_release
-from beam_dp.planning.target import Target
 from beam_dp.planning.theorems import synthesis, theorem
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss

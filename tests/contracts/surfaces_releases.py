@@ -38,12 +38,12 @@ from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output, probe_output
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import (
+    finish_writing,
     read_release,
     release_from_bytes,
     verify_release,
     write_release,
 )
-from beam_dp.releases.leftovers import finish_writing
 from beam_dp.releases.synthetic_database.records import check_records_format
 from beam_dp.releases.windows.horizon_files import begin_horizon, read_horizon
 

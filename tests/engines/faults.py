@@ -21,7 +21,7 @@ from patience import HANG_SECONDS, wait_for
 from program_jobs import Job, texts
 
 import beam_dp as dp
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import finish_writing
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX
 

@@ -31,8 +31,13 @@ from beam_dp.checks import is_number
 from beam_dp.cli.releases import told
 from beam_dp.domain.files import domain_from_json
 from beam_dp.releases.files.commit import Draw
-from beam_dp.releases.kinds import read_any, read_release, verify_release, write_release
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import (
+    finish_writing,
+    read_any,
+    read_release,
+    verify_release,
+    write_release,
+)
 from beam_dp.releases.parts import view_of
 from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 from beam_dp.releases.synthetic_database import records as record_names

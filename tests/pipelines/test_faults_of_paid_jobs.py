@@ -22,7 +22,7 @@ from patience import HANG_SECONDS
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import finish_writing
 from beam_dp.storage.store import LocalStore
 from pipelines import program
 from pipelines.release_synthetic_database import main

@@ -26,8 +26,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.planning.intervals import PLANNER, asked_intervals
-from beam_dp.planning.ranking import Ranking
-from beam_dp.planning.target import least_epsilon
+from beam_dp.planning.ranking import Ranking, least_epsilon
 from beam_dp.queries.linear import Explicit
 from pipelines import answer_queries, release_projection, release_windows
 

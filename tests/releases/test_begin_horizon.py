@@ -9,7 +9,7 @@ from places import draft_in
 from window_plans import RECORD, person, plan_of
 
 import beam_dp as dp
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import finish_writing
 from beam_dp.releases.windows.horizon_files import begin_horizon, read_horizon
 
 CARD = card_of(leveled())

@@ -22,8 +22,7 @@ from release_examples import release_of, same_release
 from beam_dp.errors import InputError
 from beam_dp.releases.files.card import ReleaseError
 from beam_dp.releases.files.commit import check_output, probe_output
-from beam_dp.releases.kinds import commit_release, read_release, write_release
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import commit_release, finish_writing, read_release, write_release
 from beam_dp.storage import amazon
 from beam_dp.storage.amazon import AmazonBucket
 

@@ -20,8 +20,7 @@ from release_examples import DRAW, release_of
 import beam_dp as dp
 from beam_dp.cli.main import main
 from beam_dp.releases.files.commit import check_output, probe_output
-from beam_dp.releases.kinds import commit_release, read_release, write_release
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import commit_release, finish_writing, read_release, write_release
 from beam_dp.storage.store import LocalStore
 
 

@@ -18,8 +18,7 @@ from written_draws import commit_in_parts
 from beam_dp.errors import InputError
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.files.commit import check_output, probe_output
-from beam_dp.releases.kinds import commit_release, read_release, write_release
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import commit_release, finish_writing, read_release, write_release
 from beam_dp.releases.synthetic_database import shards
 from beam_dp.storage.open import store_for
 

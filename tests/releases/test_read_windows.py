@@ -27,8 +27,7 @@ from window_examples import GAUSSIAN, window_of
 from window_plans import person, plan_of
 
 import beam_dp as dp
-from beam_dp.releases.kinds import commit_release
-from beam_dp.releases.leftovers import finish_writing
+from beam_dp.releases.kinds import commit_release, finish_writing
 from beam_dp.releases.windows import horizon_files as horizon_files
 from beam_dp.releases.windows.horizon_files import (
     Released,
