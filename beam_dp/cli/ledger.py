@@ -179,9 +179,10 @@ def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _mechanism_text(entry: Mapping[str, Any]) -> str:
-    """Returns the mechanism; if it renews its budget, also the total loss of all periods."""
+    """Returns the mechanism; for a horizon, also the total loss of all its periods."""
     text, parameters = str(entry["mechanism"]), entry["parameters"]
-    worst = parameters.get("worst_case") if isinstance(parameters, dict) else None
+    is_horizon = isinstance(parameters, dict) and "horizon_id" in parameters
+    worst = parameters.get("worst_case") if is_horizon else None
     if not isinstance(worst, dict):
         return text
     periods, epsilon, delta = (worst.get(name) for name in ("periods", "epsilon", "delta"))
