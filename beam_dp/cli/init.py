@@ -11,8 +11,6 @@ from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import Flag, check_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from beam_dp.domain.schemas.draft import DomainDraft
 
 _FLAGS = (
@@ -112,13 +110,15 @@ def _print(draft: DomainDraft, output: str) -> None:
         print("--null none if it occurs nowhere.")
         print()
     if draft.discovered:
+        from beam_dp.planning.tables import sought_with_epsilon_1
+
         names = ", ".join(draft.discovered[:_SHOWN_NAMES])
         more = ", ..." if draft.discovered[_SHOWN_NAMES:] else ""
         console.print(plain_text(f"A release finds the values or bins of {names}{more or '.'}"))
         print("This takes 30 % of its budget, or another --domain_share. What is public can be")
         print("listed, at no cost. With epsilon 1, delta 1e-9, one record a person and these")
         print("columns alone, a release would find")
-        for names, text in _sought(draft.attributes).items():
+        for names, text in sought_with_epsilon_1(draft.attributes).items():
             console.print(plain_text(f"- of {names}: {text}."))
         print()
     if points:
@@ -130,18 +130,6 @@ def _print(draft: DomainDraft, output: str) -> None:
     else:
         print("Remove attributes that should not be released. Then test the file on made-up rows:")
     print(f"  beam-dp check-domain --domain {shlex.quote(output)} --sample made_up.csv")
-
-
-def _sought(attributes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Returns what a release with epsilon 1 may find for the attributes of a draft, by name."""
-    from beam_dp.domain.discover import OpenDomain, open_attribute
-    from beam_dp.mechanisms.discovery.plan import plan_domain
-    from beam_dp.privacy.guarantee import Guarantee
-
-    typed = [each for each in attributes if "discover" in each and isinstance(each["type"], str)]
-    columns = tuple(open_attribute(each) for each in typed)
-    guarantee = Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
-    return plan_domain(OpenDomain(columns), guarantee).sought if columns else {}
 
 
 COMMANDS = {"init": Command((_SOURCE, *_FLAGS), _run)}

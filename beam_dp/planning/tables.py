@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.discover import OpenDomain, open_attribute
 from beam_dp.domain.files import read_domain, read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, released_edges
@@ -569,6 +569,16 @@ def domain_lines(given: Given) -> list[str]:
         for source, origin in released_edges(domain)
         if origin.dataset_id is not None
     ]
+
+
+def sought_with_epsilon_1(attributes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Returns what a release may find for the attributes of a draft, by their names."""
+    open_ones = [
+        each for each in attributes if "discover" in each and isinstance(each["type"], str)
+    ]
+    columns = tuple(open_attribute(each) for each in open_ones)
+    guarantee = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
+    return plan_domain(OpenDomain(columns), guarantee).sought if columns else {}
 
 
 def typed(program: str, flags: Mapping[str, str], delta: float) -> str:
