@@ -217,11 +217,10 @@ class AnswerRows(ReleasedRows):
     """
 
     def __init__(self, directory: Directory | None = None) -> None:
-        super().__init__(directory)
         if directory is not None:
             read_release(directory, kind=AnswersRelease)
-        self.fields = {"id": Optional[str], "query": str, **ANSWER, "value": Optional[float]}
-        self.rows = _answer_values
+        fields = {"id": Optional[str], "query": str, **ANSWER, "value": Optional[float]}
+        super().__init__(directory, fields, _answer_values)
 
 
 def _answer_values(directory: str) -> Rows:

@@ -178,7 +178,6 @@ class IntervalRows(ReleasedRows):
         attribute: str | None = None,
         intervals: Sequence[tuple[Any, Any]] | None = None,
     ) -> None:
-        super().__init__(directory)
         if directory is not None and domain is None and attribute is None:
             counted = read_release(directory, kind=IntervalRelease).attribute
         elif directory is None and domain is not None and attribute is not None:
@@ -191,8 +190,8 @@ class IntervalRows(ReleasedRows):
             cells = [interval_cells(counted, low, high) for low, high in intervals]
         of_numbers: dict[str, type] = {"integer": int, "numeric": float}
         end = of_numbers.get(counted.kind, str)
-        self.fields = {"low": end, "high": end, **ANSWER}
-        self.rows, self.arguments = _interval_values, (counted, cells)
+        fields = {"low": end, "high": end, **ANSWER}
+        super().__init__(directory, fields, _interval_values, counted, cells)
 
 
 def _interval_values(

@@ -66,16 +66,13 @@ class WindowRows(ReleasedRows):
         >>> rows = released | WindowRows("out/week-48", attributes=["city"])  # doctest: +SKIP
     """
 
-    directory: str
-
     def __init__(self, directory: Directory, *, attributes: Sequence[str]) -> None:
-        super().__init__(directory)
         workload = read_horizon(directory)[1].workload
         place: Fields = {"window": int, "start": str, "end": str}
-        names, self.fields = marginal_fields(workload.domain, attributes, place)
+        names, fields = marginal_fields(workload.domain, attributes, place)
         if not any(set(names) <= set(each) for each in workload):
             raise InputError("attributes", list(names), "must all be in one released marginal")
-        self.rows, self.arguments = _window_values, (self.directory, names)
+        super().__init__(directory, fields, _window_values, os.fspath(directory), names)
 
     def expand(self, released: Any) -> beam.PCollection[Any]:
         """Reads each released window in one step, then distributes its rows."""

@@ -46,16 +46,19 @@ class ReleasedRows(beam.PTransform):
     """Reads each release in one step, then distributes its rows.
 
     Input: the start of a pipeline if a directory is given; otherwise the directories of releases.
-    Subclasses set ``fields``, and ``rows``, which yields the values of the rows of a directory.
+    ``rows`` yields the values of the rows of a directory; it also gets the ``arguments``.
     """
 
-    fields: Fields
-    rows: Callable[..., Rows]
-    arguments: tuple[Any, ...] = ()  # of ``rows``, after the directory
-
-    def __init__(self, directory: Directory | None) -> None:
+    def __init__(
+        self,
+        directory: Directory | None,
+        fields: Fields,
+        rows: Callable[..., Rows],
+        *arguments: Any,
+    ) -> None:
         super().__init__()
         self.directory = None if directory is None else os.fspath(directory)
+        self.fields, self.rows, self.arguments = fields, rows, arguments
 
     def expand(self, directories: Any) -> beam.PCollection[Any]:
         """Reads each release in one step, then distributes its rows."""
@@ -82,20 +85,16 @@ def _read_rows(
         yield beam.Row(**dict(zip(names, values, strict=True)))
 
 
-class _OfDomain(ReleasedRows):
-    """Rows whose fields follow from a domain: the given one, or that of an existing release."""
-
-    def __init__(self, directory: Directory | None, domain: Domain | None) -> None:
-        super().__init__(directory)
-        if (directory is None) == (domain is None):
-            raise InputError("directory", directory, "must be given, or else the domain")
-        if directory is not None:
-            domain = _database(directory).domain
-        assert domain is not None
-        self.domain = domain
+def _domain_of(directory: Directory | None, domain: Domain | None) -> Domain:
+    """Returns the domain that determines the fields: the given one, or that of a release."""
+    if directory is not None and domain is None:
+        return _database(directory).domain
+    if directory is None and domain is not None:
+        return domain
+    raise InputError("directory", directory, "must be given, or else the domain")
 
 
-class SyntheticRows(_OfDomain):
+class SyntheticRows(ReleasedRows):
     """Returns the released records of a synthetic database as rows with a schema.
 
     The rows are public: using them spends no further budget. The rows come from the committed
@@ -123,13 +122,13 @@ class SyntheticRows(_OfDomain):
     """
 
     def __init__(self, directory: Directory | None = None, *, domain: Domain | None = None) -> None:
-        super().__init__(directory, domain)
-        names = field_names(self.domain.names)
-        self.fields = dict(zip(names, map(_column_type, self.domain), strict=True))
-        self.rows, self.arguments = _record_values, (self.domain,)
+        domain = _domain_of(directory, domain)
+        names = field_names(domain.names)
+        fields = dict(zip(names, map(_column_type, domain), strict=True))
+        super().__init__(directory, fields, _record_values, domain)
 
 
-class MarginalRows(_OfDomain):
+class MarginalRows(ReleasedRows):
     """Returns the counts of a marginal of a synthetic database as rows with a schema.
 
     The rows are post-processing of the release: they are public, and spend no further budget. They
@@ -166,9 +165,9 @@ class MarginalRows(_OfDomain):
         attributes: Sequence[str],
         domain: Domain | None = None,
     ) -> None:
-        super().__init__(directory, domain)
-        names, self.fields = marginal_fields(self.domain, attributes, {})
-        self.rows, self.arguments = _marginal_values, (self.domain, names)
+        domain = _domain_of(directory, domain)
+        names, fields = marginal_fields(domain, attributes, {})
+        super().__init__(directory, fields, _marginal_values, domain, names)
 
 
 def marginal_fields(
@@ -210,9 +209,8 @@ def _marginal_values(directory: str, domain: Domain, names: Sequence[str]) -> Ro
     release = _database(directory, domain)
     columns = [*release.query().group_by(*names).count().columns.items()]
     levels, measured = columns[: len(names)], dict(columns[len(names) :])
-    stated = ("count", "standard_error", "bound", "error", "reason")
-    answers = [measured[name] for name in stated]
-    for *row, reason in zip(*(each for _, each in levels), *answers, strict=True):
+    answers = [measured[name] for name in ("count", "standard_error", "bound", "error", "reason")]
+    for *row, reason in zip(*(values for _, values in levels), *answers, strict=True):
         yield *row, reason or None, release.draw_id
 
 
