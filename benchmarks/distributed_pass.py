@@ -28,12 +28,9 @@ import pyarrow.parquet  # noqa: E402
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator  # noqa: E402
-from beam_dp.transforms import (  # noqa: E402
-    EncodeRecords,
-    LimitContributions,
-    ReadRecords,
-    Summarise,
-)
+from beam_dp.transforms.counting.limit_contributions import LimitContributions  # noqa: E402
+from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise  # noqa: E402
+from beam_dp.transforms.reading.read import ReadRecords  # noqa: E402
 from benchmarks.pair_counts import BARE  # noqa: E402
 from benchmarks.pass_inputs import (  # noqa: E402
     ADULT,

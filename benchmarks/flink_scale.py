@@ -30,8 +30,7 @@ from engines.cluster import FlinkCluster, find_jar, missing
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import EncodeRecords
-from beam_dp.transforms.counting.summarise import Summarise
+from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise
 from benchmarks.pass_runs import Watch
 
 BATCH_ROWS = 2**16

@@ -143,7 +143,8 @@ def own_pairs(way: str, pattern: str, sizes: Mapping[str, int]) -> tuple[Pairs, 
 
     from beam_dp.domain.files import parse_domain
     from beam_dp.secret.summaries.histogram import MarginalsAccumulator
-    from beam_dp.transforms import EncodeRecords, ReadRecords, Summarise
+    from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise
+    from beam_dp.transforms.reading.read import ReadRecords
     from benchmarks.pass_runs import run_pipeline
 
     class Measured(MarginalsAccumulator):

@@ -27,9 +27,9 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.counting.summarise import CountCells
+from beam_dp.transforms.reading.read import ReadRecords
 from benchmarks.pass_runs import interleaved, run_pipeline
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table

@@ -21,7 +21,8 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag
 from beam_dp.secret.encoding.check import ColumnCheck, DomainCheck
-from beam_dp.transforms import ReadError, ReadRecords
+from beam_dp.transforms.job_page import ReadError
+from beam_dp.transforms.reading.read import ReadRecords
 
 from .flags import domain_at
 from .progress import Progress

@@ -29,10 +29,9 @@ from beam_dp.releases.parts import view
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.layouts import NEED_TIMES
-from beam_dp.transforms import ReadError, ReadRecords
-from beam_dp.transforms.job_page import FileError
+from beam_dp.transforms.job_page import FileError, ReadError
 from beam_dp.transforms.reading.formats import format_of, open_file
-from beam_dp.transforms.reading.read import plain_path
+from beam_dp.transforms.reading.read import ReadRecords, plain_path
 from beam_dp.views import truth
 from beam_dp.views.cells import Truth
 

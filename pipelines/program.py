@@ -34,7 +34,8 @@ from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
-from beam_dp.transforms import ReadRecords, WriteRelease
+from beam_dp.transforms.reading.read import ReadRecords
+from beam_dp.transforms.writing import WriteRelease
 from beam_dp.views.terminal import plain_table, plain_text, promise_facts, short, surely
 
 from . import flags

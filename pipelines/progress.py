@@ -25,8 +25,7 @@ from rich.console import Console
 
 from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
 from beam_dp.privacy.guarantee import PrivacyWarning
-from beam_dp.transforms import ReadError, SetupError
-from beam_dp.transforms.job_page import READ, WRITTEN
+from beam_dp.transforms.job_page import READ, WRITTEN, ReadError, SetupError
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10

@@ -38,8 +38,8 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store
-from beam_dp.transforms import WriteRelease
 from beam_dp.transforms.drawing.release import ReleaseDomain, ReleaseRecordsPerUnit
+from beam_dp.transforms.writing import WriteRelease
 from beam_dp.views.domain import found_text
 
 from . import program

@@ -47,9 +47,9 @@ from beam_dp.secret.summaries.histogram import (
 )
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
 from beam_dp.storage.avro import HEADER, MAGIC, encode
-from beam_dp.transforms import EncodeRecords
 from beam_dp.transforms.counting.count_keys import CountUnits, CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.counting.summarise import EncodeRecords
 from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH

@@ -18,8 +18,10 @@ from test_sources import ROWS, promises, summarised
 
 import beam_dp as dp
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import AnswerBatch, AnswerQueries, ReadRecords
+from beam_dp.transforms.answers import AnswerBatch
 from beam_dp.transforms.counting.summarise import CountCells
+from beam_dp.transforms.drawing.answer_queries import AnswerQueries
+from beam_dp.transforms.reading.read import ReadRecords
 
 pytestmark = [pytest.mark.engines, pytest.mark.part]
 # Both slots of Flink read some of the files, so that their counts must be added; people of one

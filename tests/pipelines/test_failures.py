@@ -23,7 +23,7 @@ from stopped_program import assert_stops
 
 import beam_dp.transforms
 from beam_dp.domain.texts import checked_json
-from beam_dp.transforms import SetupError
+from beam_dp.transforms.job_page import SetupError
 from pipelines import running
 from pipelines.progress import failure
 from pipelines.release_synthetic_database import main

@@ -20,8 +20,10 @@ from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.answers.files import read_rows, write_batch
 from beam_dp.secret.summaries.shards import write_shard
-from beam_dp.transforms import AnswerBatch, AnswerQueries, PrivateStepError, WriteAnswers
+from beam_dp.transforms.answers import AnswerBatch, WriteAnswers
 from beam_dp.transforms.drawing import answer_queries as module
+from beam_dp.transforms.drawing.answer_queries import AnswerQueries
+from beam_dp.transforms.job_page import PrivateStepError
 
 RECORDS = [{"age": 3, "sex": "f", "smokes": True}] * 900 + [
     {"age": 7, "sex": "m", "smokes": None}

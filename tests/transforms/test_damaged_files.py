@@ -24,11 +24,10 @@ from hypothesis import example, given, settings, strategies as st
 
 import beam_dp.transforms.reading.csv_lines as csv_lines
 from beam_dp.errors import InputError
-from beam_dp.transforms import ReadRecords
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.csv_lines import parse_lines
 from beam_dp.transforms.reading.formats import Decompressed, Wanted
-from beam_dp.transforms.reading.read import Reading, _ReadRange, _SplitFile
+from beam_dp.transforms.reading.read import Reading, ReadRecords, _ReadRange, _SplitFile
 from pipelines.flags import read_text
 
 NAMES = ["a", "b", "c"]

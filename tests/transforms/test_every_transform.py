@@ -29,15 +29,15 @@ from jobs import key_flags
 from open_domains import guarantee as open_guarantee, open_domain
 
 import beam_dp as dp
-from beam_dp import transforms
 from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.lines import read_line
 from beam_dp.queries.row_families import conjunction_of_text
 from beam_dp.queries.sparse_reader import SparseQueries
 from beam_dp.secret.encoding.units import canonical_bytes
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import EncodeRecords, LimitContributions, Summarise
 from beam_dp.transforms.counting.count_keys import CountElements
+from beam_dp.transforms.counting.limit_contributions import LimitContributions
+from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise
 from pipelines.answer_queries import main
 
 HUGE = 1e6  # an epsilon whose noise is 0, but with a probability that no test will see
@@ -178,7 +178,8 @@ def windowed(kind: str) -> beam.PTransform:
 
 
 def exported() -> set[str]:
-    found = (getattr(transforms, name) for name in transforms._HOMES)  # loaded at first use
+    found = (getattr(dp, name) for name in dp.__all__)  # loaded at first use
+    found = (*found, EncodeRecords, LimitContributions, Summarise)
     return {
         each.__name__
         for each in found

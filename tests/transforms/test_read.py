@@ -30,7 +30,7 @@ from beam_dp.errors import UnreadableError
 from beam_dp.secret.encoding.open_values import OpenColumns, encode_values
 from beam_dp.secret.encoding.records import encode_cells, encode_records
 from beam_dp.secret.encoding.tables import frame_batch
-from beam_dp.transforms import EncodeRecords
+from beam_dp.transforms.counting.summarise import EncodeRecords
 from beam_dp.transforms.job_page import FileError
 from beam_dp.transforms.reading.avro_blocks import parse_schema
 from beam_dp.transforms.reading.formats import FORMATS, Wanted

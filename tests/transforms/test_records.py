@@ -31,7 +31,7 @@ from versions import since
 import beam_dp as dp
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.transforms import EncodeRecords
+from beam_dp.transforms.counting.summarise import EncodeRecords
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.read import _SplitFile

@@ -23,8 +23,7 @@ import beam_dp.transforms.answers as batches_module
 from beam_dp.releases.answers.files import answers_file, read_rows
 from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.storage.bucket import BucketStore
-from beam_dp.transforms import AnswerBatch
-from beam_dp.transforms.answers import answer_batches, each_query, numbered_queries
+from beam_dp.transforms.answers import AnswerBatch, answer_batches, each_query, numbered_queries
 from beam_dp.transforms.drawing import one_worker
 
 PEOPLE = [

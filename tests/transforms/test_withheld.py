@@ -23,8 +23,8 @@ from fakes import DOMAIN, WORKLOAD, NoPrivacy, guarantee, pipeline
 import beam_dp as dp
 import beam_dp.transforms
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-from beam_dp.transforms import PrivateStepError
 from beam_dp.transforms.counting.count_windows import CountWindows
+from beam_dp.transforms.job_page import PrivateStepError
 
 FOLDER = pathlib.Path(beam_dp.transforms.__file__).parent
 # Methods that a runner calls without elements, before a bundle holds any.
