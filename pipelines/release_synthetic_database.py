@@ -33,7 +33,6 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.marginals.textbook_mwem import TextbookPlan
 from beam_dp.mechanisms.registry import (
     SYNTHETIC,
     ReleaseOptions,
@@ -41,11 +40,9 @@ from beam_dp.mechanisms.registry import (
     plan_discovery,
     plan_release,
 )
-from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Entry, Token
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.discovered import Discovered
@@ -56,6 +53,7 @@ from beam_dp.releases.files.commit import holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.synthetic_database.strategies import SmallDatabase, Textbook
 from beam_dp.transforms.drawing.release import ReleasePlanned
 from beam_dp.views.cells import column_warnings
 from beam_dp.views.terminal import counted
@@ -123,17 +121,14 @@ class Job(program.ReleaseJob):
     def facts(self) -> dict[str, str]:
         """Returns the lines of the preview."""
         error = program.marginals_error(self.plan)
-        of_queries = {}
-        if isinstance(self.plan, SmallDBPlan):
-            if self.plan.vc_dimension is not None:
-                of_queries["vc dimension"] = str(self.plan.vc_dimension)
-            stated = self.plan.parameters
+        parameters = self.plan.parameters
+        if isinstance(parameters, SmallDatabase):
             error = "depends on the number of records: the card will state it"
-            if stated.bound is not None:
-                error = program.bound_text(stated.bound, stated.failure_probability)
-        if isinstance(self.plan, TextbookPlan) and self.plan.parameters.stop_below:
-            bound = self.plan.parameters.bound_when_stopped
-            text = program.bound_text(bound, FAILURE_PROBABILITY)
+            if parameters.bound is not None:
+                error = program.bound_text(parameters.bound, parameters.failure_probability)
+        if isinstance(parameters, Textbook) and parameters.stop_below:
+            probability = parameters.failure_probability
+            text = program.bound_text(parameters.bound_when_stopped, probability)
             error = f"depends on the data; if the rounds end early, {text}"
         workload = self.plan.workload
         records, noise = program.number_text(self.plan.num_records), self.plan.num_rows_from_noise
@@ -146,7 +141,7 @@ class Job(program.ReleaseJob):
             "records": records,
             "disk": disk,
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
-            **of_queries,
+            **self.plan.facts,
             "error": error,
         }
 
@@ -409,7 +404,7 @@ def _paid_by(output: str, entry: Entry) -> bool:
 def _mechanism(given: dict[str, str]) -> Mechanism:
     name = given["mechanism"]
     check_applies(given, name, options_of(SYNTHETIC))
-    if name == SmallDB.name and not {"size", "max_error_fraction"} & given.keys():
+    if name == SmallDatabase.strategy and not {"size", "max_error_fraction"} & given.keys():
         raise FlagError("--size is required with --mechanism small_db, or --max_error_fraction")
     return SYNTHETIC[name](**values_of(SYNTHETIC[name], given))
 

@@ -15,6 +15,7 @@ from beam_dp.privacy.noise.source import MAX_SCALE
 
 Progress = Callable[[str, int, int], None]
 NumRecords = int | Literal["noisy"]
+Calibration = Literal["tight", "textbook"]
 
 # The flags for plan fields with these names.
 CALIBRATION = option_of(shared.CALIBRATION)

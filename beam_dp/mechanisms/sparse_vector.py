@@ -23,7 +23,12 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.checks import check_calibration, check_failure_probability, check_noise
+from beam_dp.mechanisms.checks import (
+    Calibration,
+    check_calibration,
+    check_failure_probability,
+    check_noise,
+)
 from beam_dp.privacy.accounting import zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
@@ -116,7 +121,7 @@ def sparse_vector_noise(
     num_questions: int = 1000,
     failure_probability: float = 0.05,
     is_monotone: bool = False,
-    calibration: Literal["tight", "textbook"] = "tight",
+    calibration: Calibration = "tight",
     answer_share: float | None = None,
 ) -> SparseVectorNoise:
     """Returns the noise of AboveThreshold, Sparse or NumericSparse.
@@ -172,7 +177,7 @@ def noise_candidates(
     *,
     answers: bool,
     is_monotone: bool = False,
-    calibration: Literal["tight", "textbook"] = "tight",
+    calibration: Calibration = "tight",
     answer_share: float | None = None,
 ) -> Iterator[SparseVectorNoise]:
     """Yields the calibrations that keep a guarantee; see ``sparse_vector_noise``."""

@@ -14,7 +14,7 @@ from claim_rows.claim import Agreement, Claim, Failures, Slack, failures
 
 from beam_dp.domain.files import read_domain
 from beam_dp.domain.universe import Domain
-from beam_dp.mechanisms.online.plan import Calibration
+from beam_dp.mechanisms.checks import Calibration
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
 from beam_dp.planning.answers import online_theorem
 from beam_dp.privacy.guarantee import Guarantee

@@ -25,7 +25,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
 from beam_dp.releases.windows.release import HorizonRelease
-from beam_dp.releases.windows.verify import Limits, level_steps
+from beam_dp.releases.windows.verify import level_steps
 from beam_dp.secret.summaries.histogram import Histogram
 
 TABLE = domain_of(4, 3)
@@ -152,7 +152,7 @@ def test_verified_loss_of_blocks_is_that_of_the_worst_placement():
     one = Step("", "", "", "", Loss.gaussian(1))
     for size in range(2, 8):
         for most in range(1, 20):
-            (step,) = level_steps([one], "block", Limits(1, most, most, most), size)
+            (step,) = level_steps([one], "block", most, size)
             assert step.loss.mu_squared == most_squares(most, size)
 
 

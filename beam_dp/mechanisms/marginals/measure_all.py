@@ -12,7 +12,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import OrWord, integer, number, option
 from beam_dp.mechanisms import checks
-from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.checks import Calibration, NumRecords
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
@@ -215,9 +215,7 @@ class Gaussian(plans.Mechanism):
     Reference: Canonne, Kamath and Steinke (2020) for the noise.
     """
 
-    calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=checks.CALIBRATION
-    )
+    calibration: Calibration = dataclasses.field(default="tight", metadata=checks.CALIBRATION)
     max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     name: ClassVar[str] = "gaussian"
     summary: ClassVar[str] = "measures all, with Gaussian noise"
@@ -269,9 +267,7 @@ class Laplace(plans.Mechanism):
     Reference: Dwork and Roth (2014), Theorem 3.6; Ghosh, Roughgarden and Sundararajan (2009).
     """
 
-    calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=checks.CALIBRATION
-    )
+    calibration: Calibration = dataclasses.field(default="tight", metadata=checks.CALIBRATION)
     name: ClassVar[str] = "laplace"
     summary: ClassVar[str] = "measures all, with Laplace noise"
 
@@ -338,9 +334,7 @@ class MWEM(plans.Mechanism):
             OrWord(integer, "annealed"),
         ),
     )
-    calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=checks.CALIBRATION
-    )
+    calibration: Calibration = dataclasses.field(default="tight", metadata=checks.CALIBRATION)
     max_unit_cost: UnitCost | None = dataclasses.field(default=None, metadata=MAX_UNIT_COST)
     stop_below: float | None = dataclasses.field(
         default=None,

@@ -32,7 +32,6 @@ from beam_dp.models.elimination import GrowingTree, cliques_fit, num_clique_cell
 from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
-from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.workload import OfWorkload, Workload
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
@@ -186,6 +185,11 @@ class MarginalsPlan(OfWorkload, Plan):
         """True if the number of records is public."""
         return self.num_records != "noisy"
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """More lines for a preview, by name."""
+        return {}
+
     def num_rows(self, total: int) -> int:
         """Returns the number of released records, given the public or noisy number of records."""
         return self.num_synthetic_records or total
@@ -235,10 +239,8 @@ class MarginalsPlan(OfWorkload, Plan):
 
         If the package does not know a plan's strategy, the steps are its ``measurements``.
         """
-        noise, queries = self._declared_noise(), self._declared_queries()
-        drawn = Drawn(self.domain, self.guarantee, noise, queries)
         figures = Figures()
-        steps = strategy_steps(self._charged(), drawn, figures)
+        steps = strategy_steps(self._charged(), self._drawn(), figures)
         for fault in figures.faults:
             raise InputError("mechanism", self.mechanism, f"must have a consistent plan: {fault}")
         return steps
@@ -256,13 +258,9 @@ class MarginalsPlan(OfWorkload, Plan):
     def _stated(self) -> dict[str, Any]:
         return {} if self.parameters is None else self.parameters.to_json()
 
-    def _declared_noise(self) -> list[dict[str, Any]]:
-        """The noise that is known before the draw, in the form that a card states."""
-        return [each.to_json() for each in self.measurements]
-
-    def _declared_queries(self) -> Sequence[LinearQuery]:
-        """The linear queries to answer; empty if all queries are cells of marginals."""
-        return ()
+    def _drawn(self) -> Drawn:
+        """What is known before the draw, in the form that a card states."""
+        return Drawn(self.domain, self.guarantee, [each.to_json() for each in self.measurements])
 
     @abstractmethod
     def release(

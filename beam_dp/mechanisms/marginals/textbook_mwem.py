@@ -247,7 +247,7 @@ class TextbookPlan(MarginalsPlan):
             _part(log_weights, axes, cell)[...] += change
             potentials[names][cell] += change
             updates += 1
-        stated = self.public if is_small is None else {**self.public, "num_updates": updates}
+        public = self.public if is_small is None else {**self.public, "num_updates": updates}
         if progress is not None:
             progress("records", 1, 1)
         importance = importance_of(domain, basis, workload.marginals, workload.weights)
@@ -264,7 +264,7 @@ class TextbookPlan(MarginalsPlan):
             counts=counts,
             potentials=list(potentials.items()),
             draw_id=noise.draw_id(),
-            plan=stated,
+            plan=public,
         )
 
 

@@ -8,7 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -35,7 +35,6 @@ from beam_dp.releases.answers.verify import online_steps
 
 GRID = 1 << VALUE_BITS
 
-Calibration = Literal["tight", "textbook"]
 PlanT = TypeVar("PlanT", bound="OnlinePlan")
 
 _COUNT_SHARE = 0.05  # the share of epsilon for a noisy number of records
@@ -68,7 +67,7 @@ class OnlinePlan(AnswersPlan):
         )
     )
     failure_probability: float = dataclasses.field(metadata=checks.FAILURE_PROBABILITY)
-    calibration: Calibration = dataclasses.field(metadata=checks.CALIBRATION)
+    calibration: checks.Calibration = dataclasses.field(metadata=checks.CALIBRATION)
     max_error: float | None = dataclasses.field(
         metadata=option(
             "alpha, a share of the records, > 0 and < 1; by default the value with the"
@@ -103,7 +102,8 @@ class OnlinePlan(AnswersPlan):
         The number of records changes how the budget is split, but not the total loss.
         """
         number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
-        return online_steps(self.guarantee, self.public, self.settle(number).to_json())
+        noise = self.settle(number).noise.to_json()
+        return online_steps(self.guarantee, noise, self.count_scale)
 
     @abstractmethod
     def divergence_at(self, max_error: float) -> float:

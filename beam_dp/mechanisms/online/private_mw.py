@@ -15,9 +15,9 @@ from numpy.typing import ArrayLike, NDArray
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
-from beam_dp.mechanisms.checks import NumRecords
+from beam_dp.mechanisms.checks import Calibration, NumRecords
 from beam_dp.mechanisms.marginals.plan import check_array
-from beam_dp.mechanisms.online.plan import GRID, Calibration, OnlinePlan, Settings, ready
+from beam_dp.mechanisms.online.plan import GRID, OnlinePlan, Settings, ready
 from beam_dp.mechanisms.resources import online_resources
 from beam_dp.mechanisms.sparse_vector import Live, NumericSparse, SparseState
 from beam_dp.privacy.guarantee import Guarantee, warn_of_epsilon

@@ -11,8 +11,8 @@ from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import integer, option
-from beam_dp.mechanisms.checks import MAX_SPARSITY, NumRecords
-from beam_dp.mechanisms.online.plan import Calibration, OnlinePlan, Settings, ready
+from beam_dp.mechanisms.checks import MAX_SPARSITY, Calibration, NumRecords
+from beam_dp.mechanisms.online.plan import OnlinePlan, Settings, ready
 from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.privacy.guarantee import Guarantee

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import number, option
-from beam_dp.mechanisms.checks import CALIBRATION, check_calibration
+from beam_dp.mechanisms.checks import CALIBRATION, Calibration, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,
     SIZE,
@@ -74,9 +74,7 @@ class SparseProject(SparseMechanism):
         ),
     )
     num_blocks: int = 8
-    calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=CALIBRATION
-    )
+    calibration: Calibration = dataclasses.field(default="tight", metadata=CALIBRATION)
     name: ClassVar[str] = "sparse_project"
     # About 2 log2(k T / (2 beta)), for a million queries.
     independence: ClassVar[int] = 48

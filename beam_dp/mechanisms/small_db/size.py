@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.checks import Calibration
 from beam_dp.privacy.noise.bound import exp_above
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.vc_dimension import log_sauer_bound
 
-Calibration = Literal["tight", "textbook"]
 VCBound = Literal["finite", "devroye", "vc71"]
 
 LEAST_ERROR_FRACTION = 1e-9

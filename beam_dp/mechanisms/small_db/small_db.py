@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, get_args
+from typing import ClassVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, number, option
 from beam_dp.mechanisms import checks
+from beam_dp.mechanisms.checks import Calibration
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
 from beam_dp.mechanisms.resources import choice_bytes
 from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice, SamplerName
@@ -41,7 +42,7 @@ from beam_dp.queries.vc_dimension import (
 )
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.strategies import SmallDatabase
+from beam_dp.releases.synthetic_database.strategies import Drawn, SmallDatabase
 from beam_dp.secret.summaries.histogram import Marginals, clipped_counts
 
 
@@ -56,10 +57,12 @@ class SmallDBPlan(MarginalsPlan):
     parameters: SmallDatabase
     queries: LinearWorkload
     sampler: SamplerName  # as requested; ``parameters`` name the sampler that is used
-    vc_dimension: VCDimension | None = None  # of the queries; None if some values are not 0 or 1
+    vc_dimension: VCDimension | None  # of the queries; None if some values are not 0 or 1
 
-    def _declared_queries(self) -> Sequence[LinearQuery]:
-        return self.queries.queries
+    @property
+    def facts(self) -> dict[str, str]:
+        """See ``MarginalsPlan``."""
+        return {} if self.vc_dimension is None else {"vc dimension": str(self.vc_dimension)}
 
     @property
     def memory_bytes(self) -> float:
@@ -136,8 +139,9 @@ class SmallDBPlan(MarginalsPlan):
             bound += (1 + fraction) * away
         return bound
 
-    def _declared_noise(self) -> list[dict[str, Any]]:
-        return self.parameters.noise
+    def _drawn(self) -> Drawn:
+        queries = self.queries.queries
+        return Drawn(self.domain, self.guarantee, self.parameters.noise, queries)
 
 
 def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Names]:
@@ -217,9 +221,7 @@ class SmallDB(Mechanism):
             choices=get_args(SamplerName),
         ),
     )
-    calibration: Literal["tight", "textbook"] = dataclasses.field(
-        default="tight", metadata=checks.CALIBRATION
-    )
+    calibration: Calibration = dataclasses.field(default="tight", metadata=checks.CALIBRATION)
     failure_probability: float = 0.05
     name: ClassVar[str] = "small_db"
     summary: ClassVar[str] = "releases a few records that answer any linear queries"

@@ -46,7 +46,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
-from beam_dp.releases.windows.verify import Limits, level_steps
+from beam_dp.releases.windows.verify import level_steps
 from beam_dp.secret.summaries.histogram import Marginals
 
 # The largest number of coordinates that a unit may move for discrete noise to be as private as
@@ -90,14 +90,14 @@ class WindowTablesPlan(Plan):
     @property
     def steps(self) -> Sequence[Step]:
         """The noise of all windows that are protected together, and of all blocks."""
-        limits = Limits.of(self.public)
-        own = self.guarantee.with_limits(max_records_per_unit=limits.records)
+        most = self.unit.max_windows_per_unit
+        own = self.guarantee.with_limits(max_records_per_unit=self.unit.max_records_per_unit)
         domain = self.workload.domain
         of_window = table_steps(domain, self.measurements, own)
         of_block = table_steps(domain, self.block_measurements, own)
         return [
-            *level_steps(of_window, "window", limits, self.block),
-            *(level_steps(of_block, "block", limits, self.block) if of_block else ()),
+            *level_steps(of_window, "window", most, self.block),
+            *(level_steps(of_block, "block", most, self.block) if of_block else ()),
         ]
 
     @property
@@ -358,8 +358,7 @@ class WindowDatabasesPlan(Plan):
     @property
     def steps(self) -> Sequence[Step]:
         """The noise of all windows that are protected together."""
-        limits = Limits.of(self.public)
-        return level_steps(self.window.steps, "window", limits, None)
+        return level_steps(self.window.steps, "window", self.unit.max_windows_per_unit, None)
 
     @property
     def unit_costs(self) -> UnitCosts | None:

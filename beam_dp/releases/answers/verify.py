@@ -273,8 +273,9 @@ def verify_online(release: AnswersRelease) -> Verification:
         raise InputError("settings", settings, "must be present, because they state the noise")
     _check_names(card, plan, settings)
     _online_figures(release, plan, settings, figures)
-    steps = online_steps(release.guarantee, plan, settings)
     is_counted = plan["num_records"] == "noisy"
+    count = checked_number(_COUNT_SCALE, plan[_COUNT_SCALE], above=0) if is_counted else None
+    steps = online_steps(release.guarantee, settings["noise"], count)
     own = steps[is_counted:]
     # Plans state epsilon^2 / 2 as the rho of a step, also where epsilon itself is less.
     is_exact = all(step.loss.rho != step.loss.epsilon for step in own)
@@ -381,7 +382,7 @@ def _least_error(
 
 
 def online_steps(
-    guarantee: Guarantee, plan: Mapping[str, Any], settings: Mapping[str, Any]
+    guarantee: Guarantee, noise: Mapping[str, Any], count_scale: float | None
 ) -> list[Step]:
     """Returns the steps of comparisons with a threshold and of numeric answers.
 
@@ -389,16 +390,13 @@ def online_steps(
     threshold is used for c answers above it, the cost is k / threshold_scale + 2 c k /
     question_scale. If the threshold is drawn again after each of the c answers, every answer costs
     k / threshold_scale + 2 k / question_scale.
+
+    ``noise``: of the sparse vector, as a card states it. ``count_scale``: of the noise on the
+    number of records; None if the number is public.
     """
-    noise = settings.get("noise")
-    if not isinstance(noise, Mapping):
-        raise InputError("settings", "noise", "must be present")
     k = guarantee.max_records_per_unit
-    most = checked_integer("max_above", noise.get("max_above"), 1)
-    steps = []
-    if plan.get("num_records") == "noisy":
-        count_scale = checked_number(_COUNT_SCALE, plan.get(_COUNT_SCALE), above=0)
-        steps.append(laplace_step("count the records", k, count_scale))
+    most = checked_integer("max_above", noise["max_above"], 1)
+    steps = [] if count_scale is None else [laplace_step("count the records", k, count_scale)]
     steps.append(
         comparisons_step(
             threshold_scale=noise["threshold_scale"],
@@ -408,7 +406,7 @@ def online_steps(
             most=most,
         )
     )
-    distribution, scale = noise.get("answer_noise"), noise.get("answer_scale")
+    distribution, scale = noise["answer_noise"], noise["answer_scale"]
     if scale is not None:
         moved, what = k * _GRID, "measure an answer"
         steps.append(repeated(noise_step(what, distribution, moved, moved**2, scale * _GRID), most))

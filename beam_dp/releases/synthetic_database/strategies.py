@@ -15,7 +15,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -54,7 +54,7 @@ _ZERO = Fraction(0)
 _ROUNDING = 1e-9
 # Fields beside the parameters: a ledger's entry, public records to start from, and the window of a
 # database.
-_BESIDE = ("ledger_release", "records_per_unit_from", "start_from", "windows")
+_OTHER_FIELDS = ("ledger_release", "records_per_unit_from", "start_from", "windows")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +85,8 @@ class Strategy(ABC):
     A field with the default None or 0 is optional: the card leaves it out if it has this value.
     """
 
+    is_fixed: ClassVar[bool] = False  # whether what is measured is decided before the draw
+
     calibration: str = "tight"
     strategy: str = ""
 
@@ -100,7 +102,7 @@ class Strategy(ABC):
     def _optional(cls) -> dict[str, Any]:
         """Returns the defaults of the optional fields."""
         fields = dataclasses.fields(cls)
-        return {each.name: each.default for each in fields if each.default in (None, 0)}
+        return {field.name: field.default for field in fields if field.default in (None, 0)}
 
     def to_json(self) -> dict[str, Any]:
         """Returns the parameters as the card states them."""
@@ -112,16 +114,16 @@ class Strategy(ABC):
         }
 
     @classmethod
-    def from_json(cls, stated: Mapping[str, Any]) -> Self:
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Returns the parameters of a card; raises InputError if they are not of this strategy."""
-        optional, names = cls._optional(), [each.name for each in dataclasses.fields(cls)]
+        optional, names = cls._optional(), [field.name for field in dataclasses.fields(cls)]
         needed = [name for name in names if name not in optional]
-        check_fields("parameters", stated, needed, (*optional, *_BESIDE))
+        check_fields("parameters", fields, needed, (*optional, *_OTHER_FIELDS))
         for name, default in optional.items():
-            if name in stated and stated[name] == default:
+            if name in fields and fields[name] == default:
                 condition = "must be left out, or have another value"
                 raise InputError(f"parameters.{name}", default, condition)
-        strategy = cls(**{name: stated[name] for name in names if name in stated})
+        strategy = cls(**{name: fields[name] for name in names if name in fields})
         strategy.check()
         return strategy
 
@@ -129,6 +131,8 @@ class Strategy(ABC):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MeasureAll(Strategy):
     """A fixed set of tables, all measured at once."""
+
+    is_fixed: ClassVar[bool] = True
 
     strategy: str = "measure_all"
     max_unit_cost: float | None = None  # the limit C on the cost of a unit's records
@@ -145,18 +149,18 @@ class MeasureAll(Strategy):
         """See ``Strategy``."""
         tables, guarantee = drawn.tables, drawn.guarantee
         figures.equal("num_measurements", self.num_measurements, len(tables))
-        most, kinds = self.max_unit_cost, {(each.kind, each.distribution) for each in tables}
-        if most is not None:
+        limit, kinds = self.max_unit_cost, {(table.kind, table.distribution) for table in tables}
+        if limit is not None:
             records = guarantee.max_records_per_unit
-            checked_integer("max_records_per_unit", records, math.ceil(most), MAX_RECORDS)
+            checked_integer("max_records_per_unit", records, math.ceil(limit), MAX_RECORDS)
             if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
-                raise InputError("max_unit_cost", most, "can't limit a unit that is replaced")
+                raise InputError("max_unit_cost", limit, "can't limit a unit that is replaced")
             if guarantee.privacy_unit == RECORD:
-                raise InputError("max_unit_cost", most, "can't limit a unit that is one record")
+                raise InputError("max_unit_cost", limit, "can't limit a unit that is one record")
             if kinds - {("residual", "discrete_gaussian")}:
                 condition = "can only limit residuals with Gaussian noise"
-                raise InputError("max_unit_cost", most, condition)
-        return table_steps(drawn.domain, tables, guarantee, max_unit_cost=most)
+                raise InputError("max_unit_cost", limit, condition)
+        return table_steps(drawn.domain, tables, guarantee, max_unit_cost=limit)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -211,30 +215,30 @@ class Rounds(Strategy):
         if drawn.fit is not None:
             tables = drawn.tables
             # If two scales differ, the smaller scale is charged. Each listed total is charged.
-            totals = [min([each.scale, *totals]) for each in tables if not each.names]
+            totals = [min([table.scale, *totals]) for table in tables if not table.names]
             unpaid = self._unpaid(tables, figures)
             steps += [measure("measure what the rounds do not pay for", scale) for scale in unpaid]
         count = "count the records"
-        return [noise_step(count, self.distribution, l1, l1**2, each) for each in totals] + steps
+        return [noise_step(count, self.distribution, l1, l1**2, scale) for scale in totals] + steps
 
     def _unpaid(self, tables: Sequence[MeasuredTable], figures: Figures) -> list[float]:
         """Compares the tables with the paid units; returns their scales if they cost more."""
-        rounds = [each for each in tables if each.names]
+        rounds = [table for table in tables if table.names]
         is_counted = bool(self.total_scale)
         figures.equal("noise of the total, entries", len(tables) - len(rounds), int(is_counted))
-        for each in tables:
-            kind = (each.kind, each.distribution, each.grid)
+        for table in tables:
+            kind = (table.kind, table.distribution, table.grid)
             figures.equal("noise", kind, ("table", self.distribution, self.grid))
-            if not each.names:
-                figures.same("scale of the total", each.scale, self.total_scale)
-        spent = sum(self._units(each.scale) for each in rounds)
+            if not table.names:
+                figures.same("scale of the total", table.scale, self.total_scale)
+        spent = sum(self._units(table.scale) for table in rounds)
         figures.at_least("noise: units of the tables", spent, 0, self.num_units)
         if self.num_rounds != "annealed":
             figures.equal("num_rounds", self.num_rounds, len(rounds))
-            for each in rounds:
-                figures.same("scale of a round", each.scale, self.measurement_scale)
+            for table in rounds:
+                figures.same("scale of a round", table.scale, self.measurement_scale)
         is_paid = spent <= self.num_units * (1 + _ROUNDING)
-        return [] if is_paid else [each.scale for each in rounds]
+        return [] if is_paid else [table.scale for table in rounds]
 
     def _units(self, scale: float) -> float:
         """Returns the units of budget that a table of a scale spends."""
@@ -277,11 +281,11 @@ class Textbook(Strategy):
         super().check()
         checked_integer("num_rounds", self.num_rounds, 1)
         scales = self.stop_threshold_scale, self.stop_question_scale
-        stated = self.bound_when_stopped, self.failure_probability, self.num_updates
+        bounds = self.bound_when_stopped, self.failure_probability
         if self.stop_below:
             checked_integer("score_grid", self.score_grid, 1, MAX_GRID)
             checked_integer("num_updates", self.num_updates, 0)
-        elif any((*scales, *stated, self.score_grid)) or self.num_updates is not None:
+        elif any((*scales, *bounds, self.score_grid)) or self.num_updates is not None:
             raise InputError("parameters.stop_below", None, "must be stated")
 
     def steps(self, drawn: Drawn, figures: Figures) -> list[Step]:
@@ -434,9 +438,11 @@ class Selection(Strategy):
         """
         domain, guarantee, tables = drawn.domain, drawn.guarantee, drawn.tables
         # Every measured pair was scored.
-        measured_pairs = sum(len(each.names) == 2 for each in tables)
+        measured_pairs = sum(len(table.names) == 2 for table in tables)
         figures.at_least("num_candidates", self.num_candidates, measured_pairs)
-        triples = [domain.restrict(each.names).num_cells for each in tables if len(each.names) > 2]
+        triples = [
+            domain.restrict(table.names).num_cells for table in tables if len(table.names) > 2
+        ]
         figures.at_least("num_triples", self.num_triples, len(triples))
         figures.at_least("num_triple_cells", self.num_triple_cells, sum(triples))
         scores = self._score_steps(guarantee, figures)
@@ -451,13 +457,13 @@ class Selection(Strategy):
         # Choices and measurements share a mu^2. Noise splits it, so all of it is charged, in rho
         # too.
         whole = Fraction(self.attributes_mu) ** 2 + Fraction(self.pairs_mu) ** 2
-        squares = whole - sum((each.loss.mu_squared or _ZERO for each in choices), _ZERO)
-        rho = whole / 2 - sum((each.loss.rho or _ZERO for each in choices), _ZERO)
+        squares = whole - sum((step.loss.mu_squared or _ZERO for step in choices), _ZERO)
+        rho = whole / 2 - sum((step.loss.rho or _ZERO for step in choices), _ZERO)
         # A plan lists what is measured first, a card all that was measured.
-        most = Fraction(self.attributes_mu) ** 2 if drawn.fit is None else squares
+        bound = Fraction(self.attributes_mu) ** 2 if drawn.fit is None else squares
         measured = [
-            _reserved(each, squares, rho, figures, most)
-            for each in table_steps(domain, tables, guarantee)
+            _reserved(step, squares, rho, figures, bound)
+            for step in table_steps(domain, tables, guarantee)
         ]
         return [*measured, *scores.values(), *choices]
 
@@ -500,8 +506,8 @@ class Selection(Strategy):
             squared_mu, epsilon = step.loss.mu_squared, step.loss.epsilon or _ZERO
             least = math.inf if squared_mu is None else up(squared_mu / whole)
             # A choice is planned by its range, also where its pure epsilon has a smaller mu.
-            most = max(least, up(Fraction(math.pi / 8) * epsilon**2 / whole))
-            figures.at_least(name, share, least, most)
+            largest = max(least, up(Fraction(math.pi / 8) * epsilon**2 / whole))
+            figures.at_least(name, share, least, largest)
 
 
 def _added_figures(
@@ -514,7 +520,7 @@ def _added_figures(
     """Compares the number of added sets with how many sets were measured alone at the end."""
     assert drawn.fit is not None
     added = 0
-    for table in reversed([each for each in tables if len(each.names) <= check.size]):
+    for table in reversed([table for table in tables if len(table.names) <= check.size]):
         (step,) = table_steps(drawn.domain, [table], drawn.guarantee)
         of_table = step.loss.mu_squared
         if (
@@ -528,7 +534,7 @@ def _added_figures(
 
 
 def _reserved(
-    step: Step, squares: Fraction, rho: Fraction, figures: Figures, most: Fraction
+    step: Step, squares: Fraction, rho: Fraction, figures: Figures, bound: Fraction
 ) -> Step:
     """Returns the step with the reserved loss, or with the actual loss if that is larger."""
     actual = step.loss.mu_squared
@@ -537,7 +543,7 @@ def _reserved(
     loss = Loss(rho=max(step.loss.rho, rho))
     if actual is None:
         return dataclasses.replace(step, loss=loss)
-    figures.at_least("noise: mu", root_up(actual), 0, root_up(max(most, _ZERO)))
+    figures.at_least("noise: mu", root_up(actual), 0, root_up(max(bound, _ZERO)))
     loss = dataclasses.replace(loss, mu_squared=max(actual, squares))
     numbers = f"{step.numbers}, of {above(squares)} reserved"
     return dataclasses.replace(step, numbers=numbers, loss=loss)
@@ -626,15 +632,15 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
 
 
 STRATEGIES: dict[Any, type[Strategy]] = {
-    each.strategy: each for each in (MeasureAll, Rounds, Selection, SmallDatabase, Textbook)
+    kind.strategy: kind for kind in (MeasureAll, Rounds, Selection, SmallDatabase, Textbook)
 }
 
 
-def strategy_of(stated: Mapping[str, Any]) -> Strategy | None:
+def strategy_of(fields: Mapping[str, Any]) -> Strategy | None:
     """Returns the parameters of a card; None if this version does not know their strategy."""
-    name = stated.get("strategy")
-    known = STRATEGIES.get(name) if isinstance(name, str) else None
-    return None if known is None else known.from_json(stated)
+    name = fields.get("strategy")
+    kind = STRATEGIES.get(name) if isinstance(name, str) else None
+    return None if kind is None else kind.from_json(fields)
 
 
 def strategy_steps(strategy: Strategy | None, drawn: Drawn, figures: Figures) -> list[Step]:

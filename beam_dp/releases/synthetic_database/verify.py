@@ -160,8 +160,7 @@ def _card_figures(release: SyntheticDatabase, strategy: Strategy, figures: Figur
             figures.equal("hypothesis", names, list(release.workload.marginals))
         figures.equal("measurements", measured, None)
     elif measured is not None:
-        is_fixed = isinstance(strategy, MeasureAll)
-        figures.equal("measurements.fixed", measured.are_fixed, is_fixed)
+        figures.equal("measurements.fixed", measured.are_fixed, strategy.is_fixed)
         is_scored = measured.distances is not None
         figures.equal("measurements.distances", is_scored, isinstance(strategy, Selection))
     if not isinstance(strategy, MeasureAll | SmallDatabase):
@@ -410,7 +409,7 @@ def _prior_figures(
     check_is("parameters.start_from", release.plan["start_from"], str)
     check_is("fit.start_was_used", fit["start_was_used"], bool)
     checked_number("fit.start_distance", fit["start_distance"], above=-math.inf)
-    # Unless public records are its candidates.
+    # So few records come from a tree, unless public records are the candidates.
     if release.represented <= MAX_TREE_RECORDS:
         figures.equal("fit.start_was_used", fit["start_was_used"], kind == "candidates")
     if not fit["start_was_used"] or measured is None:
@@ -526,12 +525,12 @@ def _textbook_bound(release: SyntheticDatabase, strategy: Textbook, figures: Fig
         _stopped_bound(release, strategy, figures)
     elif guarantee.delta == 0:
         bound = 2 * release.num_records * math.sqrt(math.log(release.domain.num_cells) / rounds)
-        each = guarantee.epsilon / guarantee.max_records_per_unit
-        bound += 10 * rounds * math.log(max(num_queries, 2)) / each
+        of_record = guarantee.epsilon / guarantee.max_records_per_unit
+        bound += 10 * rounds * math.log(max(num_queries, 2)) / of_record
     figures.same("bound_of_average", strategy.bound_of_average, bound)
     is_vacuous = bound is None or bound >= release.num_records or 2 * rounds >= num_queries
-    stated = strategy.bound_of_average_is_vacuous
-    figures.equal("bound_of_average_is_vacuous", stated, is_vacuous)
+    of_card = strategy.bound_of_average_is_vacuous
+    figures.equal("bound_of_average_is_vacuous", of_card, is_vacuous)
 
 
 def _stopped_bound(release: SyntheticDatabase, strategy: Textbook, figures: Figures) -> None:
@@ -559,8 +558,8 @@ def _score_figures(
     """Compares the figures behind the bounds of left-out pairs with the stated scores."""
     if not isinstance(strategy, Selection):
         return  # a card of another strategy must not state distances: see ``_card_figures``
-    stated = strategy.score_deviation
-    figures.same("distances: standard_deviation", distances.deviation, stated)
+    deviation = strategy.score_deviation
+    figures.same("distances: standard_deviation", distances.deviation, deviation)
     figures.equal("distances: pairs", len(distances.pairs), strategy.num_candidates)
     if distances.independent is not None:
         grid, number = distances.independent.grid, distances.independent.num_records
@@ -585,17 +584,17 @@ def _small_db_figures(
     figures.same("selection_epsilon", epsilon, 2 * moved / strategy.selection_scale)
     beta, share = strategy.failure_probability, strategy.max_error_fraction
     total_scale, total = strategy.total_scale, release.represented
-    each_beta = beta if total_scale is None else beta / 2
+    part = beta if total_scale is None else beta / 2
     cells = np.count_nonzero(release.domain.possible())
     drawn = np.arange(size, dtype=np.float64)
     log_ways = float(np.log((cells + drawn) / (drawn + 1)).sum())
-    bound = share * total + 2 * k / epsilon * (log_ways - math.log(each_beta))
+    bound = share * total + 2 * k / epsilon * (log_ways - math.log(part))
     if total_scale is not None:
-        bound += (1 + share) * math.ceil(total_scale * math.log(1 / each_beta))
-    known = {"standard_error": None, "failure_probability": beta}
+        bound += (1 + share) * math.ceil(total_scale * math.log(1 / part))
+    expected = {"standard_error": None, "failure_probability": beta}
     for error in (release.query_error, *release.errors.values()):
         figures.same("bound of an answer", error.get("bound"), bound)
-        figures.equal("error of an answer", {name: error.get(name) for name in known}, known)
+        figures.equal("error of an answer", {name: error.get(name) for name in expected}, expected)
     figures.equal("record_tables", release.record_tables, ((),))
     if total_scale is None:
         figures.same("bound", strategy.bound, bound)

@@ -44,26 +44,16 @@ _FREE = ("promise", "ledger_release")
 _OWN = ("horizon_id", "number")
 
 
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """The limits for the records of one unit, and the number of windows."""
-
-    records: int
-    windows: int
-    protected: int
-    num_windows: int
-
-    @classmethod
-    def of(cls, stated: Mapping[str, Any]) -> Limits:
-        """Returns the limits that a card states."""
-        horizon = stated.get("horizon")
-        windows = horizon.get("num_windows") if isinstance(horizon, Mapping) else None
-        return cls(
-            checked_integer("max_records_per_unit", stated.get("max_records_per_unit"), 1),
-            checked_integer("max_windows_per_unit", stated.get("max_windows_per_unit"), 1),
-            checked_integer("protected_windows", stated.get("protected_windows"), 1),
-            checked_integer("num_windows", windows, 1),
-        )
+def _promised(promise: Guarantee, fields: Mapping[str, Any]) -> tuple[Horizon, WindowUnit]:
+    """Returns the horizon that a card states, and the unit that its promise protects."""
+    verdict.check_fields("horizon", fields.get("horizon"), _HORIZON)
+    unit = WindowUnit(
+        privacy_unit=promise.privacy_unit.split(" in any ")[0],
+        max_records_per_unit=fields["max_records_per_unit"],
+        max_windows_per_unit=fields["max_windows_per_unit"],
+        protected_windows=fields["protected_windows"],
+    )
+    return Horizon(**fields["horizon"]), unit
 
 
 def verify(release: WindowTables | HorizonRelease) -> verdict.Verification:
@@ -80,19 +70,19 @@ def _tables(release: WindowTables) -> verdict.Verification:
     share = share_of_blocks(stated)
     levels = () if share is None else _LEVELS
     verdict.check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
-    limits = Limits.of(stated)
-    promise_figures(release.guarantee, stated, limits, figures)
-    _time_figures(release, figures)
-    own = release.guarantee.with_limits(max_records_per_unit=limits.records)
+    horizon, unit = _promised(release.guarantee, stated)
+    promise_figures(release.guarantee, stated, horizon, unit, figures)
+    _time_figures(release, horizon, figures)
+    own = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
     of_one = table_steps(release.domain, release.measured, own)
-    steps = level_steps(of_one, release.level, limits, stated.get("block"))
+    steps = level_steps(of_one, release.level, unit.max_windows_per_unit, stated.get("block"))
     if release.level == "window":
         figures.loss("window_loss", stated["window_loss"], _together(of_one))
         if share is not None:
             _share_figures(share, _together(steps), None, release.guarantee, figures)
     else:
         assert share is not None  # else there is no block
-        of_others = Fraction(1 - share) / Fraction(share) / limits.windows
+        of_others = Fraction(1 - share) / Fraction(share) / unit.max_windows_per_unit
         figures.loss("window_loss", stated["window_loss"], _scaled(_together(steps), of_others))
     if share is not None:
         part = 1 - Fraction(math.nextafter(share, 0.0))
@@ -114,14 +104,13 @@ def of_one_window(found: verdict.Verification, release: Release) -> verdict.Veri
     figures, stated = verdict.Figures(), release.plan["windows"]
     note = "This release is one window of a horizon: verify the directory of the horizon, too."
     verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
-    limits = Limits.of(stated)
-    verdict.check_fields("horizon", stated["horizon"], _HORIZON)
+    horizon, unit = _promised(release.guarantee, stated)
     verdict.check_fields("worst_case", stated["worst_case"], _WORST)
-    checked_integer("number", stated["number"], 0, limits.num_windows - 1)
+    checked_integer("number", stated["number"], 0, horizon.num_windows - 1)
     own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
     figures.equal("windows.window", stated["window"], own)
     records = release.guarantee.max_records_per_unit
-    figures.equal("windows.max_records_per_unit", limits.records, records)
+    figures.equal("windows.max_records_per_unit", unit.max_records_per_unit, records)
     return dataclasses.replace(
         found,
         num_figures=found.num_figures + figures.number,
@@ -133,25 +122,25 @@ def of_one_window(found: verdict.Verification, release: Release) -> verdict.Veri
 def _horizon(release: HorizonRelease) -> verdict.Verification:
     """Verifies all released windows and blocks of a horizon together."""
     figures, stated, notes = verdict.Figures(), release.card, []
-    limits = Limits.of(stated)
-    promise_figures(release.guarantee, stated, limits, figures)
+    horizon, unit = _promised(release.guarantee, stated)
+    promise_figures(release.guarantee, stated, horizon, unit, figures)
     plan = stated["plan"]
     share = None if "window" in plan else share_of_blocks(plan)
     levels = () if share is None else _LEVELS
     needed = ("window",) if "window" in plan else (*_PLAN, *levels)
     verdict.check_fields("plan", plan, needed, ("ledger_release",))
     if "window" in plan:
-        _database_figures(plan["window"], limits, release, figures)
+        _database_figures(plan["window"], unit, release, figures)
     for place, each in (*release.windows.items(), *release.blocks.items()):
         figures.faults += [f"{place}: {fault}" for fault in _of_horizon(each, stated)]
     steps: list[Step] = []
     if not release.windows:
         notes.append("No window is released yet: the loss follows from the plan alone.")
-        steps = [_planned_step(plan, limits)]
+        steps = [_planned_step(plan, unit.max_windows_per_unit)]
     elif "window" in plan:
-        steps = [_database_step(release, limits, figures)]
+        steps = [_database_step(release, unit.max_windows_per_unit, figures)]
     else:
-        own = release.guarantee.with_limits(max_records_per_unit=limits.records)
+        own = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
         found = dict[str, list[Step]]()
         for level, held in (("window", release.windows), ("block", release.blocks)):
             measured = dict.fromkeys(
@@ -161,7 +150,8 @@ def _horizon(release: HorizonRelease) -> verdict.Verification:
                 of_one = table_steps(release.workload.domain, tables, own)
                 if level == "window":
                     figures.loss("window_loss", plan["window_loss"], _together(of_one))
-                found[level] = level_steps(of_one, level, limits, plan.get("block"))
+                most = unit.max_windows_per_unit
+                found[level] = level_steps(of_one, level, most, plan.get("block"))
                 steps += found[level]
             if len(measured) > 1:
                 notes.append(
@@ -190,23 +180,23 @@ def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
 
 
 def promise_figures(
-    promise: Guarantee, stated: Mapping[str, Any], limits: Limits, figures: verdict.Figures
+    promise: Guarantee,
+    stated: Mapping[str, Any],
+    horizon: Horizon,
+    unit: WindowUnit,
+    figures: verdict.Figures,
 ) -> None:
     """Compares the promise with the limits for a unit, and the worst case with the horizon.
 
     The horizon consists of at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
-    verdict.check_fields("horizon", stated["horizon"], _HORIZON)
-    horizon, unit = Horizon(**stated["horizon"]), _unit_of(promise, limits)
     whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, True)
     if stated.get("plan", stated).get("block") is not None:
         figures.equal("the promise is of the horizon", protects_horizon(horizon, unit), True)
     for name, value in promise.to_json().items():
         figures.equal(f"guarantee.{name}", value, whole.to_json()[name])
-    figures.number += 1
-    if not limits.windows <= limits.protected <= limits.num_windows:
-        figures.faults.append("max_windows_per_unit, protected_windows and num_windows must ascend")
-    periods = -(-limits.num_windows // limits.protected)
+    figures.at_least("num_windows", horizon.num_windows, unit.protected_windows)
+    periods = -(-horizon.num_windows // unit.protected_windows)
     if promise.privacy_unit == RECORD:
         periods = 1  # a record is in one window
     worst = stated.get("worst_case")
@@ -219,17 +209,14 @@ def promise_figures(
     figures.same("worst_case.delta", worst.get("delta"), delta)
 
 
-def level_steps(
-    of_one: Iterable[Step], level: str, limits: Limits, block: int | None
-) -> list[Step]:
+def level_steps(of_one: Iterable[Step], level: str, most: int, block: int | None) -> list[Step]:
     """Returns the steps of all windows that are protected together, or of all blocks.
 
-    A unit is in at most c windows. Windows are disjoint, so c times the loss of one window adds up.
-    A unit that is in j windows of a block moves the block's tables j times as much. With Laplace
-    noise the total cost is c times as much; with Gaussian noise it is the sum of j^2 times as much,
-    which is largest if the c windows are in as few blocks as possible.
+    A unit is in at most c = ``most`` windows. Windows are disjoint, so c times the loss of one
+    window adds up. A unit that is in j windows of a block moves the block's tables j times as
+    much. With Laplace noise the total cost is c times as much; with Gaussian noise it is the sum
+    of j^2 times as much, which is largest if the c windows are in as few blocks as possible.
     """
-    most = limits.windows
     if level == "window":
         where = f"in {most:,} windows"
         return [_times(step, where, most, step.loss.repeated(most)) for step in of_one]
@@ -245,15 +232,8 @@ def level_steps(
     return steps
 
 
-def _unit_of(promise: Guarantee, limits: Limits) -> WindowUnit:
-    """Returns the unit that a promise protects; its column is the start of ``privacy_unit``."""
-    column = promise.privacy_unit.split(" in any ")[0]
-    return WindowUnit(column, limits.records, limits.windows, limits.protected)
-
-
-def _time_figures(release: WindowTables, figures: verdict.Figures) -> None:
+def _time_figures(release: WindowTables, horizon: Horizon, figures: verdict.Figures) -> None:
     """Compares the times of a window or block with its number in the horizon."""
-    horizon = Horizon(**release.plan["horizon"])
     windows = range(release.number, release.number + 1)
     if release.level == "block":
         windows = Blocks(horizon.num_windows, release.plan["block"]).windows(release.number)
@@ -282,12 +262,12 @@ def _share_figures(
 
 
 def _database_figures(
-    stated: object, limits: Limits, release: HorizonRelease, figures: verdict.Figures
+    stated: object, unit: WindowUnit, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
     """Compares a horizon's promise for one window with its promise for all protected windows."""
     verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
     assert isinstance(stated, Mapping)
-    own, unit = Guarantee.from_json(stated["guarantee"]), _unit_of(release.guarantee, limits)
+    own = Guarantee.from_json(stated["guarantee"])
     one = window_promise(release.horizon, unit, own.epsilon, own.delta)
     for name, value in own.to_json().items():
         figures.equal(f"plan.window.guarantee.{name}", value, one.to_json()[name])
@@ -348,14 +328,13 @@ def _with_other_level(step: Step, part: Fraction) -> Step:
     )
 
 
-def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
+def _planned_step(plan: Mapping[str, Any], most: int) -> Step:
     """Returns the step that the plan of a horizon states, for use before any window is released."""
     loss, declared = Loss.nothing(), plan.get("window_loss")
     if isinstance(declared, Mapping):
         loss = Loss.from_json(declared)
     bounds = loss_json(loss).items()
     stated = ", ".join(f"{name} {above(bound)}" for name, bound in bounds).replace("_squared", "^2")
-    most = limits.windows
     return Step(
         f"measure {most:,} windows, as planned",
         f"{most:,} times: the loss of one window, as stated",
@@ -365,7 +344,7 @@ def _planned_step(plan: Mapping[str, Any], limits: Limits) -> Step:
     )
 
 
-def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Figures) -> Step:
+def _database_step(release: HorizonRelease, number: int, figures: verdict.Figures) -> Step:
     """Returns the step of the synthetic databases of c windows; verifies each database alone."""
     words, most = "", list[Loss]()
     for place, each in release.windows.items():
@@ -377,9 +356,9 @@ def _database_step(release: HorizonRelease, limits: Limits, figures: verdict.Fig
         words = found.together.numbers
         if loss not in most:
             most.append(loss)
-    formula = f"{limits.windows:,} times: what one window reveals"
-    loss = composed(each.repeated(limits.windows) for each in _largest(most))
-    what = f"synthetic databases of {limits.windows:,} windows"
+    formula = f"{number:,} times: what one window reveals"
+    loss = composed(each.repeated(number) for each in _largest(most))
+    what = f"synthetic databases of {number:,} windows"
     return Step(what, formula, WINDOWS, f"one window: {words}", loss)
 
 
