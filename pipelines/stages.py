@@ -26,7 +26,6 @@ from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RECORDS_SHARE,
     RecordsPlan,
-    later_epsilon,
 )
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Entry, Token
@@ -325,7 +324,7 @@ class RecordsJob(FirstJob):
         spent = self.records.counts.guarantee.epsilon
         told = (
             f"at most {self.records.most:,}: epsilon {spent:.4g} chooses the number, epsilon"
-            f" {later_epsilon(self.records.whole):.4g} is left"
+            f" {self.records.chosen(1).main.epsilon:.4g} is left"
         )
         return {"records per unit": told}
 

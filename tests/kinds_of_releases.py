@@ -19,7 +19,7 @@ import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee, with_left_out
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out, with_left_out
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import (
     public_prior as prior_module,
@@ -29,6 +29,7 @@ from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.sketches.plan import SparseSummary
+from beam_dp.privacy.budget import Budget
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER
 from beam_dp.releases.domain.unit_counts import records_of
@@ -128,7 +129,7 @@ def checked(promise: dp.Guarantee) -> Release:
 def intervals(
     strategy: str, promise: dp.Guarantee, cells: int = 33, left_out: bool = False
 ) -> Release:
-    main = share_guarantee(promise) if left_out else promise
+    main, _ = Budget.of(promise, "pure").split(LEFT_OUT_SHARE if left_out else 0)
     plan = plan_intervals(cells, main, strategy)
     counts = np.arange(cells, dtype=np.int64)
     release = release_intervals(plan, counts, NOISE)

@@ -43,8 +43,8 @@ def one_score(patch: Patch) -> None:
     patch.setattr(
         selection_module,
         "selection_budget",
-        lambda guarantee, squared_mu, number, *others: dataclasses.replace(
-            original(guarantee, squared_mu, 1, *others), num_candidates=number
+        lambda budget, number, *others: dataclasses.replace(
+            original(budget, 1, *others), num_candidates=number
         ),
     )
 
@@ -138,7 +138,7 @@ PRICED: dict[str, Callable[[Patch], None]] = {
 def one_distance(patch: Patch) -> None:
     """The distances of all pairs for the price of one."""
     original = prior_module.prior_budget
-    patch.setattr(prior_module, "prior_budget", lambda *given: original(*given[:2], 1))
+    patch.setattr(prior_module, "prior_budget", lambda budget, _: original(budget, 1))
 
 
 def finer_distances(patch: Patch) -> None:

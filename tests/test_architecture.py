@@ -128,10 +128,10 @@ _SECRET = ("secret", "privacy.noise.source")
 APART = {
     "secret/summaries/": ("privacy.noise", "models"),
     "models/": ("privacy.noise",),
-    "releases/": ("secret", "privacy.noise.source"),
+    "releases/": ("secret", "privacy.noise.source", "privacy.budget"),
     "releases/*/release.py": ("releases.files",),
-    "privacy/steps.py": ("privacy.accounting", *_SECRET),
-    "privacy/discovery.py": ("privacy.accounting", *_SECRET),
+    "privacy/steps.py": ("privacy.accounting", "privacy.budget", *_SECRET),
+    "privacy/discovery.py": ("privacy.accounting", "privacy.budget", *_SECRET),
     "releases/verdict.py": ("privacy.accounting",),
     "domain/": ("privacy.noise.source",),
     "views/": _SECRET,

@@ -7,7 +7,6 @@ import functools
 import io
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
@@ -25,12 +24,11 @@ from beam_dp.models.intervals.hierarchy import Hierarchy, best_tree, tree
 from beam_dp.models.intervals.sine import SineStrategy
 from beam_dp.models.intervals.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
 from beam_dp.models.intervals.tables import strategy_from_tables, strategy_tables
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.budget import GRID_DEVIATIONS, Budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
-from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
-from beam_dp.privacy.rounding import root_up, up
+from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.steps import Step
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
@@ -177,9 +175,6 @@ GAUSSIAN: tuple[Choice, ...] = (
     ("tree", "discrete_gaussian"),
     ("sine", "discrete_gaussian"),
 )
-# With this number of grid steps per standard deviation, discrete Gaussian noise is larger than
-# continuous noise by a factor below 1 + 1e-6.
-_GRID_DEVIATIONS = 4096
 # Above this number of leaves, the search for the best tree needs much time and memory, and another
 # strategy has a smaller error: at 2^20 leaves, 7 % smaller with Laplace noise and 40 % smaller with
 # Gaussian noise.
@@ -360,20 +355,22 @@ def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> Inte
 
     Privacy: see ``plan_intervals``; the noise depends only on the strategy's sensitivities.
     """
-    num_moved = guarantee.neighboring.num_moved
-    num_records = guarantee.max_records_per_unit
-    grid, loss = 1, Loss.pure(guarantee.epsilon)
+    moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
     if choice[1] == "discrete_laplace":
-        sensitivity = num_moved * num_records * strategy.l1_sensitivity
-        scale = up(Fraction(sensitivity) / Fraction(guarantee.epsilon))
+        budget, grid = Budget.of(guarantee, "pure"), 1
+        norm = moved * k * strategy.l1_sensitivity
     else:
-        mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-        squared_norm = num_records**2 * num_moved * strategy.l2_sensitivity_squared
-        grid = max(1, math.ceil(_GRID_DEVIATIONS * mu / root_up(squared_norm)))
-        scale = discrete_parameter(Fraction(squared_norm * grid**2) / Fraction(mu) ** 2)
-        loss = Loss.gaussian(mu)
+        budget = Budget.of(guarantee, "gaussian")
+        norm = moved * k**2 * strategy.l2_sensitivity_squared
+        # On cards, this grid differs from ``fine_grid`` by the rounding of a quotient.
+        grid = max(1, math.ceil(GRID_DEVIATIONS * budget.level / root_up(norm)))
     return IntervalPlan(
-        guarantee=guarantee, choice=choice, strategy=strategy, scale=scale, grid=grid, loss=loss
+        guarantee=guarantee,
+        choice=choice,
+        strategy=strategy,
+        scale=budget.scale(norm, grid),
+        grid=grid,
+        loss=budget.loss,
     )
 
 

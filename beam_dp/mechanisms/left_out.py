@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_is
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.filters import cost
-from beam_dp.privacy.loss import Loss, composed, loss_of
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
     laplace_bound,
@@ -115,16 +115,10 @@ class LeftOutPlan:
         )
 
 
-def share_guarantee(guarantee: Guarantee) -> Guarantee:
-    """Returns the guarantee of a release that comes with left-out counts: 95 % of epsilon."""
-    check_is("guarantee", guarantee, Guarantee)
-    return guarantee.with_limits(epsilon=guarantee.epsilon * (1 - LEFT_OUT_SHARE))
-
-
 def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> LeftOutPlan:
     """Returns the plan for counting the records that a domain leaves out of a release.
 
-    Privacy: the release, planned for ``share_guarantee``, and the counts keep the guarantee
+    Privacy: the release, planned for 95 % of epsilon, and the counts keep the guarantee
     together, by basic composition: the release is (0.95 epsilon, delta)-private, the counts are
     purely private with at most the rest of epsilon, and both read the same records.
 
@@ -133,11 +127,8 @@ def plan_left_out(domain: Domain, guarantee: Guarantee, main_loss: Loss) -> Left
     counts then get only the part that is left: the loss of both together is at most the loss of a
     release that spends the whole guarantee in the same way, and paying for that covers both.
     """
-    main = share_guarantee(guarantee)
-    # This difference is exact: the numbers are within a factor of 2 of each other (Sterbenz).
-    rest = guarantee.epsilon - main.epsilon
-    whole = loss_of(main_loss.kind, guarantee.epsilon, guarantee.delta)
-    epsilon = _largest_within(whole, main_loss, rest)
+    main, rest = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE)
+    epsilon = _largest_within(Budget.of(guarantee, main_loss.kind), main_loss, rest.level)
     if not epsilon > 0:
         condition = "is too small to also count records that are left out: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
@@ -161,13 +152,12 @@ def with_left_out(
     return dataclasses.replace(release, guarantee=plan.guarantee, **fields)
 
 
-def _largest_within(whole: Loss, main: Loss, most: float) -> float:
+def _largest_within(whole: Budget, main: Loss, most: float) -> float:
     """Returns the largest pure epsilon <= ``most`` whose sum with ``main`` stays in ``whole``."""
-    limit = cost(whole.kind, whole)
 
     def fits(epsilon: float) -> bool:
         both = cost(whole.kind, composed([main, Loss.pure(epsilon)]))
-        return both is not None and limit is not None and both <= limit
+        return both is not None and both <= whole.amount
 
     if fits(most):
         return most

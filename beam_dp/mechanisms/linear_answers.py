@@ -18,9 +18,8 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.resources import answers_resources
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import Distribution, largest_noise, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import up
@@ -226,18 +225,17 @@ def plan_workload_answers(
     sensitivity = workload_sensitivity(
         workload, guarantee.neighboring, guarantee.max_records_per_unit
     )
-    plans: list[tuple[Distribution, int, float, Loss]] = []
+    plans: list[tuple[Distribution, Budget, int, float]] = []
     if distribution != "discrete_gaussian":
         grid = 1 << VALUE_BITS if workload.explicit else 1
         steps = max(1, -(-sensitivity.l1 * grid >> VALUE_BITS))
-        scale = up(Fraction(steps) / Fraction(guarantee.epsilon))
-        plans.append(("discrete_laplace", grid, scale, Loss.pure(guarantee.epsilon)))
+        budget = Budget.of(guarantee, "pure")
+        plans.append(("discrete_laplace", budget, grid, budget.scale(steps)))
     if distribution != "discrete_laplace" and guarantee.delta > 0:
-        mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-        squared_sensitivity = Fraction(max(1, sensitivity.l2_squared))
-        scale = discrete_parameter(squared_sensitivity / Fraction(mu) ** 2)
-        plans.append(("discrete_gaussian", 1 << VALUE_BITS, scale, Loss.gaussian(mu)))
-    checks.check_noise(guarantee, [min(scale for _, _, scale, _ in plans)])
+        budget = Budget.of(guarantee, "gaussian")
+        scale = budget.scale(max(1, sensitivity.l2_squared))
+        plans.append(("discrete_gaussian", budget, 1 << VALUE_BITS, scale))
+    checks.check_noise(guarantee, [min(scale for *_, scale in plans)])
     return min(
         (
             WorkloadAnswersPlan(
@@ -249,10 +247,10 @@ def plan_workload_answers(
                 distribution=kind,
                 grid=grid,
                 scale=scale,
-                loss=loss,
+                loss=budget.loss,
                 failure_probability=failure_probability,
             )
-            for kind, grid, scale, loss in plans
+            for kind, budget, grid, scale in plans
             if scale <= MAX_SCALE
         ),
         key=lambda plan: plan.standard_error,

@@ -19,13 +19,14 @@ from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, flags_of
 from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords, Progress
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.marginals.plan import (
     MarginalsPlan,
     Mechanism,
     StartingRecords,
     check_num_rows,
 )
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
@@ -143,7 +144,7 @@ def plan_release(
             condition = "must be that of the release of the domain and this one together"
             raise InputError("guarantee", guarantee.to_json(), condition)
         guarantee = discovered.main
-    own = share_guarantee(guarantee) if options.count_left_out else guarantee
+    own, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE if options.count_left_out else 0)
     plan = _planned(mechanism, domain, workload, own, options)
     start = options.start_from
     if start is not None:

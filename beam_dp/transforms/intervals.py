@@ -20,8 +20,9 @@ from beam_dp.mechanisms.intervals import (
     plan_intervals,
     release_intervals,
 )
-from beam_dp.mechanisms.left_out import plan_left_out, share_guarantee
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.resources import worker_bytes
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
@@ -122,7 +123,7 @@ def plan_attribute(
 ) -> IntervalPlan:
     """Plans the measurement of all intervals of one attribute, as for ``ReleaseIntervals``."""
     ordered = ordered_domain(domain, attribute)
-    main = share_guarantee(guarantee) if count_left_out else guarantee
+    main, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE if count_left_out else 0)
     (column,) = ordered.attributes
     plan = plan_intervals(column.num_levels, main, strategy)
     counts = plan_left_out(ordered, guarantee, plan.loss) if count_left_out else None

@@ -39,10 +39,11 @@ from beam_dp.mechanisms.intervals import (
     planned,
     release_intervals,
 )
-from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out, share_guarantee
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.marginals import plan as plan_module
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.models.intervals.hierarchy import tree
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.reader import LinearQueries
@@ -316,8 +317,8 @@ def plan_of_left_out(guarantee: dp.Guarantee) -> Any:
     """Of a whole promise, of which the counts have the given one."""
     most = min(guarantee.epsilon / LEFT_OUT_SHARE, 1e6)
     whole = dataclasses.replace(guarantee, epsilon=most)
-    beside = Loss.pure(share_guarantee(whole).epsilon)
-    return plan_left_out(domain_of(2, 2, 2, 2, 2, 2), whole, beside)
+    main, _ = Budget.of(whole, "pure").split(LEFT_OUT_SHARE)
+    return plan_left_out(domain_of(2, 2, 2, 2, 2, 2), whole, Loss.pure(main.epsilon))
 
 
 ALL = 100  # a number of records that is public

@@ -32,6 +32,7 @@ from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.marginals import measure_all, rounds, selection
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.models import maximum_entropy
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.steps import total
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes, verify_release
@@ -59,6 +60,9 @@ def promises(case: Case, epsilon: float = 1.0) -> Iterator[dp.Guarantee]:
     """Either relation: with two records a unit, or a record replaced, and every delta."""
     for relation, delta in itertools.product(case.relations, case.deltas):
         yield promise(relation, delta, epsilon, 2 if relation == ADD else 1)
+
+
+UNUSED = 1.03  # an epsilon that no other test has: some noise is cached by the guarantee
 
 
 def one_of(case: Case, epsilon: float = 1.0) -> Any:
@@ -156,6 +160,28 @@ def test_plan_that_chose_too_little_noise_is_refused_and_its_release_fails_verif
             if getattr(release, "KIND", None) in KINDS and release.card != honest.card:
                 again = release_from_bytes(release_to_bytes(release))
                 assert not verify_release(again).holds
+
+
+@each_case
+def test_noise_for_more_than_the_budget_is_refused(name, monkeypatch):
+    """The check of a promise shares no arithmetic with the plan, which splits a tenth too much."""
+    case, original = CASES[name], Budget.of
+
+    def larger(guarantee: dp.Guarantee, kind: Any = None) -> Budget:
+        return original(guarantee, kind).part(1.1)
+
+    if case.priced is None:
+        return
+    with case.around():
+        plan = case.priced(one_of(case, UNUSED))
+        monkeypatch.setattr(Budget, "of", staticmethod(larger))
+        try:
+            wrong = case.priced(one_of(case, UNUSED))
+            check_promise(wrong, plan.guarantee)
+        except dp.InputError:
+            return
+    # No noise of these plans follows from a ``Budget``; one of a window tries several, and checks.
+    assert loss_of(wrong) == loss_of(plan) or name.startswith("windows by ")
 
 
 def tamper(value: Any) -> None:

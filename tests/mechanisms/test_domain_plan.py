@@ -22,15 +22,15 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.discover import GRID, number_leaves
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
-from beam_dp.mechanisms.discovery.plan import ValuesPlan, check_together, main_loss, plan_values
+from beam_dp.mechanisms.discovery.plan import ValuesPlan, check_together, plan_values
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
-    later_epsilon,
     loss_with_records,
     noise_per_record,
     plan_records,
 )
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.discovery import (
     alone_probability,
     chosen_records,
@@ -86,7 +86,7 @@ def test_the_parts_add_up_to_the_whole_guarantee(
     assert loss.slack >= Fraction(slack) * 9 / 10  # no threshold is higher than it needs to be
     _, proved = total(plan.steps, promise)
     assert proved == plan.guarantee.epsilon
-    stated = dataclasses.replace(plan.steps[0], loss=main_loss(plan.shared))
+    stated = dataclasses.replace(plan.steps[0], loss=Budget.of(plan.shared.main).loss)
     _, together = total([*plan.steps, stated], promise)
     assert 0.999 * epsilon <= together <= epsilon
     mu_squared = float(plan.loss.mu_squared / loss.mu_squared)
@@ -197,7 +197,7 @@ def test_choice_and_later_releases_share_epsilon(neighboring):
     (step,) = plan.counts.steps
     chosen = plan.chosen(7)
     assert domain_steps(chosen.noise, chosen.main)[0].loss == step.loss
-    assert chosen.main.epsilon == later_epsilon(plan.whole) == 0.98
+    assert chosen.main.epsilon == 0.98
     assert 0.02 * (1 - 1e-9) <= float(step.loss.epsilon) <= 1 - 0.98
     assert chosen.main.max_records_per_unit == 7
     assert plan.counts.scale == pytest.approx(50 if neighboring == ADD else 100)

@@ -15,10 +15,11 @@ from tiny import ADD, APPROXIMATE, PURE, REPLACE, domain_of, promise, workload_o
 import beam_dp as dp
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.intervals import plan_intervals
-from beam_dp.mechanisms.left_out import LeftOutPlan, plan_left_out, share_guarantee
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, LeftOutPlan, plan_left_out
 from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.ledger.filters import Account
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.bound import laplace_bound, noise_variance
@@ -29,7 +30,8 @@ MECHANISMS = [dp.MWEM(), dp.MWEM(num_rounds=3), dp.Gaussian(), dp.Laplace(), dp.
 
 
 def planned(guarantee: dp.Guarantee, domain: dp.Domain = DOMAIN) -> LeftOutPlan:
-    return plan_left_out(domain, guarantee, Loss.pure(share_guarantee(guarantee).epsilon))
+    main, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE)
+    return plan_left_out(domain, guarantee, Loss.pure(main.epsilon))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda each: repr(each)[:40])
@@ -106,7 +108,8 @@ def test_composed_losses_add_up_and_are_rounded_up(one, other):
 
 def test_intervals_with_counts_fit_the_budget_and_survive_pickling():
     guarantee = promise(REPLACE, APPROXIMATE, 1.0, 2)
-    plan = plan_intervals(16, share_guarantee(guarantee), "sine")
+    main, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE)
+    plan = plan_intervals(16, main, "sine")
     left_out = plan_left_out(domain_of(16), guarantee, plan.loss)
     assert plan.loss.kind == left_out.loss.kind == "gaussian"
     assert Account(1.0, APPROXIMATE, "gaussian").fits(left_out.loss)

@@ -50,6 +50,7 @@ from beam_dp.mechanisms.marginals.scores import (
     score_grid,
 )
 from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.budget import Budget
 from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.strategies import Check as PlannedCheck
 from beam_dp.releases.synthetic_database.verify import verify
@@ -95,7 +96,7 @@ class Check:
     added: str
 
     def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> PlannedCheck:
-        return check_budget(promised, squared_mu, self.size)
+        return check_budget(Budget(promised, "gaussian", squared_mu), self.size)
 
     def tables(self, counts: np.ndarray) -> Any:
         held = Histogram(self.domain, np.asarray(counts, np.int64))
@@ -189,7 +190,7 @@ def test_each_choice_takes_the_worst_remaining_pair():
     tables = Histogram(domain, np.zeros(32, np.int64)).marginals(names)
     answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
     guarantee = promise(ADD, APPROXIMATE)
-    budget = check_budget(guarantee, Fraction(1), 2)
+    budget = check_budget(Budget(guarantee, "gaussian", Fraction(1)), 2)
     noise = NoNoise()
     unused: dict[Axes, Any] = {}
     arguments = tables, domain, budget, 5

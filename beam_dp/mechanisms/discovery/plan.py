@@ -21,15 +21,15 @@ from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.accounting import discrete_parameter
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.discovery import least_threshold
 from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
-from beam_dp.privacy.ledger import filters
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
-from beam_dp.privacy.rounding import Real, down, root_down
+from beam_dp.privacy.rounding import Real, down
 from beam_dp.privacy.steps import Step, laplace_step, total
 from beam_dp.releases.discovered import Discovered, hidden_units
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
@@ -341,26 +341,23 @@ def plan_domain(
         )
         raise InputError("delta", guarantee.delta, condition)
     slack = guarantee.delta * SLACK_SHARE if texts else 0.0
-    main, rest = _split(guarantee, share, slack)
+    # The difference is exact: the slack is 0 or half of delta.
+    main, rest = Budget.of(guarantee.with_limits(delta=guarantee.delta - slack)).split(share)
+    if not (main.epsilon > MIN_EPSILON and rest.amount > 0):
+        condition = "is too small to also discover a domain: use a larger one"
+        raise InputError("epsilon", guarantee.epsilon, condition)
     weights = [_TEXT_WEIGHT if each.has_values else 1 for each in domain.open]
     parts: list[ValuesPlan | BinsPlan] = []
     for each, weight in zip(domain.open, weights, strict=True):
-        part = rest * weight / sum(weights)
+        part = rest.part(Fraction(weight, sum(weights))).level
         if isinstance(each.discover, DiscoverValues):
             own = down(Fraction(slack) / len(texts))
             most = each.discover.max_values
-            parts.append(plan_values(each.name, guarantee, root_down(part), own, most))
+            parts.append(plan_values(each.name, guarantee, part, own, most))
         else:
-            is_pure = guarantee.delta == 0
-            parts.append(
-                plan_bins(
-                    each.leaves,
-                    each.discover.bins,
-                    guarantee.neighboring,
-                    epsilon=down(part) if is_pure else None,
-                    mu=None if is_pure else root_down(part),
-                )
-            )
+            bins, moved = each.discover.bins, guarantee.neighboring
+            mu, epsilon = (None, part) if rest.kind == "pure" else (part, None)
+            parts.append(plan_bins(each.leaves, bins, moved, mu=mu, epsilon=epsilon))
     plan = DomainPlan(
         mechanism=MECHANISM,
         guarantee=guarantee,
@@ -379,33 +376,6 @@ def plan_domain(
     return dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
 
 
-def _split(guarantee: Guarantee, share: float, slack: float) -> tuple[Guarantee, Fraction]:
-    """Returns the guarantee of the later release, and what is left: a mu^2, or an epsilon."""
-    if guarantee.delta == 0:
-        epsilon = guarantee.epsilon * (1 - share)
-        main = guarantee.with_limits(epsilon=epsilon)
-        rest = Fraction(guarantee.epsilon) - Fraction(epsilon)
-    else:
-        delta = guarantee.delta - slack  # exact: the slack is 0 or half of delta
-        mu_squared = Fraction(discrete_gaussian_mu(guarantee.epsilon, delta)) ** 2
-        most = root_down(mu_squared * (1 - Fraction(share)))
-        epsilon = filters.gaussian_epsilon(most, delta)
-        main = guarantee.with_limits(epsilon=max(epsilon, MIN_EPSILON), delta=delta)
-        rest = mu_squared - Fraction(discrete_gaussian_mu(main.epsilon, delta)) ** 2
-    if not (epsilon > 0 and rest > 0):
-        condition = "is too small to also discover a domain: use a larger one"
-        raise InputError("epsilon", guarantee.epsilon, condition)
-    return main.with_limits(epsilon=epsilon), rest
-
-
-def main_loss(discovered: Discovered) -> Loss:
-    """Returns the most that the later release may cost, whatever its mechanism is."""
-    main = discovered.main
-    if main.delta == 0:
-        return Loss.pure(main.epsilon)
-    return Loss.gaussian(discrete_gaussian_mu(main.epsilon, main.delta))
-
-
 def total_loss(discovered: Discovered) -> Loss:
     """Returns the loss of the domain's release and of the later release together.
 
@@ -413,11 +383,9 @@ def total_loss(discovered: Discovered) -> Loss:
     more than the sum of the losses of both. It depends on the guarantees alone.
     """
     whole, main = discovered.whole, discovered.main
-    if whole.delta == 0:
-        return Loss.pure(whole.epsilon)
-    if main.delta == 0:
+    if main.delta == 0 < whole.delta:
         return Loss.approximate(whole.epsilon, whole.delta)
-    loss = Loss.gaussian(discrete_gaussian_mu(whole.epsilon, main.delta))
+    loss = Budget.of(whole.with_limits(delta=main.delta)).loss
     return dataclasses.replace(loss, slack=Fraction(whole.delta) - Fraction(main.delta))
 
 
@@ -427,7 +395,7 @@ def paid_alone(plan: MarginalsPlan) -> MarginalsPlan:
     assert discovered is not None
     if left_out is not None:
         left_out = dataclasses.replace(left_out, guarantee=discovered.main)
-    loss = main_loss(discovered)
+    loss = Budget.of(discovered.main).loss
     return dataclasses.replace(
         plan, discovered=None, records_per_unit=None, left_out=left_out, loss=loss
     )
@@ -435,7 +403,7 @@ def paid_alone(plan: MarginalsPlan) -> MarginalsPlan:
 
 def check_together(plan: Plan, discovered: Discovered) -> None:
     """Refuses a plan for ``discovered.main`` that breaks the whole guarantee with the domain."""
-    if not main_loss(discovered).covers(plan.loss):
+    if not Budget.of(discovered.main).loss.covers(plan.loss):
         condition = (
             "must have a loss that adds up with that of the domain, whose attributes are to be"
             " discovered: use mwem, gaussian or laplace, tight, or small_db"

@@ -21,6 +21,7 @@ from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
 from beam_dp.mechanisms.marginals.measurements import residual_strategy, table_strategy
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, warn_of_epsilon
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.loss import Loss, composed
@@ -70,9 +71,8 @@ class RecordsPlan:
             "distribution": self.counts.choice[1],
             "scale": self.counts.scale,
         }
-        main = self.whole.with_limits(
-            epsilon=later_epsilon(self.whole), max_records_per_unit=records
-        )
+        main, _ = Budget.of(self.whole, "pure").split(RECORDS_SHARE)
+        main = main.with_limits(max_records_per_unit=records)
         return Discovered(whole=self.whole, main=main, noise=(noise,), draw_id=draw_id)
 
     @cached_property
@@ -108,11 +108,6 @@ class RecordsPlan:
         return release_intervals(self.counts, counts, noise, self.counts.attribute, parameters)
 
 
-def later_epsilon(whole: Guarantee) -> float:
-    """Returns the epsilon that the choice leaves for the later release."""
-    return whole.epsilon * (1 - RECORDS_SHARE)
-
-
 def plan_records(
     declared: Domain | None,
     whole: Guarantee,
@@ -132,9 +127,8 @@ def plan_records(
     most = whole.max_records_per_unit
     checked_integer("most_records_per_unit", most, 2, MAX_RECORDS_PER_UNIT)
     checked_number("noise_per_record", noise_per_record, above=0)
-    # This difference is exact, because the numbers are within a factor of 2 of each other.
-    rest = whole.epsilon - later_epsilon(whole)
-    own = Guarantee(rest, 0.0, whole.neighboring, whole.privacy_unit, 1)
+    _, rest = Budget.of(whole, "pure").split(RECORDS_SHARE)
+    own = whole.with_limits(epsilon=rest.level, delta=0.0, max_records_per_unit=1)
     attribute = records_attribute(most)
     counts = plan_intervals(attribute.num_levels, own, "histogram", "discrete_laplace")
     counts = dataclasses.replace(counts, attribute=attribute)

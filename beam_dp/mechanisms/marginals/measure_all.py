@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from fractions import Fraction
 from typing import ClassVar, Literal
 
 from beam_dp.checks import checked_integer, checked_number
@@ -26,11 +25,10 @@ from beam_dp.mechanisms.marginals.rounds import plan_rounds
 from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
-from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
-from beam_dp.privacy.loss import Loss, loss_of
+from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.noisy_tables import chance_cost, unit_costs
@@ -183,16 +181,16 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     Privacy: an epsilon for Laplace tables, a mu for Gaussian residuals on a fine grid, and a rho
     for Gaussian tables on the integers: those for which the noise is calibrated.
     """
-    epsilon, delta = guarantee.epsilon, guarantee.delta
+    delta = guarantee.delta
     kinds = {(each.kind, each.distribution) for each in measurements}
     if kinds <= {("table", "discrete_laplace")} and (kinds or delta == 0):
-        return Loss.pure(epsilon)
+        return Budget.of(guarantee, "pure").loss
     if delta == 0 and any(distribution == "discrete_gaussian" for _, distribution in kinds):
         raise InputError("delta", delta, "must be > 0 for discrete Gaussian noise")
     if kinds <= {("residual", "discrete_gaussian")}:
-        return loss_of("gaussian", epsilon, delta)
+        return Budget.of(guarantee, "gaussian").loss
     if kinds == {("table", "discrete_gaussian")}:
-        return loss_of("zcdp", epsilon, delta)
+        return Budget.of(guarantee, "zcdp").loss
     told = ", ".join(sorted(" with ".join(each) for each in kinds))
     condition = "must all be tables with one noise, or residuals with discrete Gaussian noise"
     raise InputError("measurements", told, condition)
@@ -246,8 +244,7 @@ class Gaussian(plans.Mechanism):
 def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
-    rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
-    scale = root_up(Fraction(squared_sensitivity) / (2 * Fraction(rho)))
+    scale = Budget.of(guarantee, "zcdp").scale(squared_sensitivity)
     return tuple(Measurement(names, "table", "discrete_gaussian", scale) for names in workload)
 
 

@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
 from beam_dp.models.basis import Support, subsets, supports_inside
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.accounting import discrete_parameter
+from beam_dp.privacy.budget import GRID_DEVIATIONS, Budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.rounding import raised, root_up, up
+from beam_dp.privacy.rounding import raised, up
 from beam_dp.privacy.unit_costs import least_overlap
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
@@ -96,8 +97,6 @@ def num_noisy_cells(domain: Domain, measurements: Iterable[Measurement]) -> int:
     )
 
 
-# With this number of grid steps per deviation, discreteness enlarges the noise by less than 1e-6.
-_GRID_DEVIATIONS = 4096
 # Interactions of three and more attributes are weak in tables of people, and the fit recovers much
 # of these interactions from lower orders, so higher orders get more noise. On eight tables of 5 to
 # 16 attributes and epsilon 0.1 and 1, this factor per order lowered the fitted error by 2 to 9 % if
@@ -165,7 +164,7 @@ def residual_strategy(
     supports = [workload.domain.axes(names) for names in workload.closure()]
     if total_is_public:
         supports.remove(())
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    mu = Budget.of(guarantee, "gaussian").level
     return residual_measurements(workload, supports, guarantee, mu, max_unit_cost=max_unit_cost)
 
 
@@ -271,11 +270,6 @@ def table_strategy(
     )
 
 
-def fine_grid(variance: Fraction) -> int:
-    """Returns a number of grid units per record that makes Gaussian noise almost continuous."""
-    return max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
-
-
 def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement:
     """Returns a Gaussian measurement of one whole table, on a fine grid.
 
@@ -284,9 +278,9 @@ def gaussian_table(names: Names, guarantee: Guarantee, mu: float) -> Measurement
     with k records changes the cells k times as much, so the squared L2 sensitivity is k^2 or 2 k^2.
     """
     squared_norm = guarantee.max_records_per_unit**2 * guarantee.neighboring.num_moved
-    variance = Fraction(squared_norm) / Fraction(mu) ** 2
-    grid = fine_grid(variance)
-    scale = discrete_parameter(variance * grid**2)
+    budget = Budget(guarantee, "gaussian", Fraction(mu) ** 2)
+    grid = budget.fine_grid(squared_norm)
+    scale = budget.scale(squared_norm, grid)
     return Measurement(names, "table", "discrete_gaussian", scale, grid)
 
 
@@ -389,7 +383,7 @@ def _best_shares(
 def _residual_measurement(domain: Domain, support: Support, variance: float) -> Measurement:
     """Returns a residual measurement with noise at least as private as continuous noise."""
     cells = math.prod(domain.shape[axis] for axis in support)
-    grid = cells * max(1, math.ceil(_GRID_DEVIATIONS / (math.sqrt(variance) * cells)))
+    grid = cells * max(1, math.ceil(GRID_DEVIATIONS / (math.sqrt(variance) * cells)))
     scale = discrete_parameter(Fraction(variance) * grid**2)
     names = tuple(domain.names[axis] for axis in support)
     return Measurement(names, "residual", "discrete_gaussian", scale, grid)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +23,6 @@ from beam_dp.mechanisms.marginals.bases import names_of, tolerance
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     closure_of,
-    fine_grid,
     freedoms,
 )
 from beam_dp.mechanisms.marginals.plan import StartingRecords
@@ -34,8 +32,7 @@ from beam_dp.models.candidates import CandidateBasis, record_table
 from beam_dp.models.maximum_entropy import Fit, NoisyCoefficients, independent_log_weights
 from beam_dp.models.prior_fit import fit_from_prior, learned
 from beam_dp.models.rounding import round_systematically
-from beam_dp.privacy.accounting import discrete_parameter
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
@@ -54,16 +51,16 @@ _MAX_COEFFICIENTS = 2**21
 CLEARLY_LESS = 0.7
 
 
-def prior_budget(guarantee: Guarantee, squared_mu: Fraction, num_pairs: int) -> tuple[int, float]:
+def prior_budget(budget: Budget, num_pairs: int) -> tuple[int, float]:
     """Returns the grid and the scale of the distance's noise, which costs a share of mu^2.
 
     Privacy: one record moves the distance of each pair by at most 1 (2 under replace-one), times
     the records of a unit. So the sum over pairs has num_pairs times this sensitivity.
     """
-    moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max(1, num_pairs)
-    variance = moved**2 / (Fraction(PRIOR_SHARE) * squared_mu)
-    grid = fine_grid(variance)
-    return grid, discrete_parameter(variance * grid**2)
+    unit, part = budget.guarantee, budget.part(PRIOR_SHARE)
+    moved = unit.neighboring.num_moved * unit.max_records_per_unit * max(1, num_pairs)
+    grid = part.fine_grid(moved**2)
+    return grid, part.scale(moved**2, grid)
 
 
 class PublicPrior:

@@ -23,20 +23,18 @@ from beam_dp.mechanisms.marginals.measurements import (
     TOTAL_SHARE,
     Measurement,
     closure_of,
-    fine_grid,
 )
 from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_candidates, synthesise
 from beam_dp.models import basis as bases
 from beam_dp.models.basis import Support, on_one_thread
 from beam_dp.models.maximum_entropy import refit
-from beam_dp.privacy import accounting
-from beam_dp.privacy.accounting import discrete_parameter
+from beam_dp.privacy.accounting import discrete_parameter, range_mu, squared_deviation
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Kind, loss_of
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.rounding import root_down, root_up, up
+from beam_dp.privacy.rounding import root_up, up
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -67,7 +65,7 @@ def scales_of_round(unit: Rounds, units: int) -> Rounds:
         measurement_scale = up(measured / units)
     else:
         selection_scale = root_up(Fraction(unit.selection_scale) ** 2 / units)
-        measurement_scale = discrete_parameter(accounting.squared_deviation(measured) / units)
+        measurement_scale = discrete_parameter(squared_deviation(measured) / units)
     return dataclasses.replace(
         unit, selection_scale=selection_scale, measurement_scale=measurement_scale
     )
@@ -186,41 +184,26 @@ def round_budget(
     (``discrete_gaussian_mu``), fewer than 2^40 numbers together.
     """
     moved, k = guarantee.neighboring.num_moved, guarantee.max_records_per_unit
-    pure = guarantee.delta == 0
-    budget = Fraction(guarantee.epsilon)
-    if not pure:
-        budget = Fraction(accounting.discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)) ** 2
-    total = Fraction(0) if total_is_public else Fraction(TOTAL_SHARE) * budget
-    unit = (budget - total) / num_units
-    selection = Fraction(_SELECTION_SHARE) * unit
-    if not pure:
+    budget = Budget.of(guarantee)
+    total = budget.part(0 if total_is_public else TOTAL_SHARE)
+    unit = (budget - total).part(Fraction(1, num_units))
+    selection, power = unit.part(_SELECTION_SHARE), 1
+    if budget.kind == "gaussian":
         # ``_SELECTION_SHARE`` is a share of rho. The rho of a selection is epsilon^2 / 8; its
         # mu^2 / 2 is pi / 2 times as large.
-        selection *= 4 * accounting.range_mu(1) ** 2
-    measurement = unit - selection
-    if pure:
-        return Rounds(
-            num_rounds=num_rounds,
-            num_units=num_units,
-            selection="permute_and_flip",
-            selection_scale=up(2 * moved * k / selection),
-            distribution="discrete_laplace",
-            grid=1,
-            measurement_scale=up(moved * k / measurement),
-            total_scale=up(moved * k / total) if total else 0.0,
-        )
-    variance = moved * k**2 / measurement
+        selection, power = selection.part(4 * range_mu(1) ** 2), 2
+    measurement, norm = unit - selection, moved * k**power
     # The grid is fine enough also for the noise of a round that spends all units.
-    grid = fine_grid(variance / num_units)
+    grid = measurement.part(num_units).fine_grid(norm)
     return Rounds(
         num_rounds=num_rounds,
         num_units=num_units,
-        selection="exponential_mechanism",
-        selection_scale=up(accounting.range_mu(2 * moved * k) / Fraction(root_down(selection))),
-        distribution="discrete_gaussian",
+        selection="permute_and_flip" if budget.kind == "pure" else "exponential_mechanism",
+        selection_scale=selection.selection_scale(moved * k),
+        distribution="discrete_laplace" if budget.kind == "pure" else "discrete_gaussian",
         grid=grid,
-        measurement_scale=discrete_parameter(variance * grid**2),
-        total_scale=discrete_parameter((moved * k * grid) ** 2 / total) if total else 0.0,
+        measurement_scale=measurement.scale(norm, grid),
+        total_scale=total.scale((moved * k) ** power, grid) if total.amount else 0.0,
     )
 
 
@@ -240,14 +223,13 @@ def plan_rounds(
     plans.check_sums(num_records, [measurement_of(budget, (), budget.measurement_scale)])
     selection_scale = budget.selection_scale * score_grid(budget.selection_scale) * _WEIGHT_GRID
     check_noise(guarantee, [selection_scale, budget.measurement_scale, budget.total_scale])
-    kind: Kind = "gaussian" if guarantee.delta > 0 else "pure"
     return RoundsPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
+        loss=Budget.of(guarantee).loss,
         parameters=budget,
     )
 

@@ -42,11 +42,10 @@ from beam_dp.models.basis import (
 from beam_dp.models.candidates import beyond_noise
 from beam_dp.models.maximum_entropy import refit
 from beam_dp.models.tree_basis import TreeBasis
-from beam_dp.privacy.accounting import range_mu
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.rounding import root_down, up
+from beam_dp.privacy.rounding import root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE, Combination
 from beam_dp.releases.synthetic_database.strategies import Check
@@ -237,7 +236,7 @@ def candidates(workload: Workload) -> list[Support]:
     return [axes for cells, axes in sized[:MOST_TRIPLES] if cells <= MOST_CELLS]
 
 
-def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> Check:
+def check_budget(budget: Budget, size: int) -> Check:
     """Returns the check of the sets of one size, given the mu^2 of the whole guarantee.
 
     Privacy: the score of a pair is the largest distance of a cell from its public answer. Adding or
@@ -247,11 +246,11 @@ def check_budget(guarantee: Guarantee, squared_mu: Fraction, size: int) -> Check
     changes a score k times as much. So a choice has the range 2 k / scale, or 4 k / scale, and the
     mu of that range (``range_mu``); the squares of this mu and of the measurement's mu add up.
     """
-    moved = 1 if size == 2 else guarantee.neighboring.num_moved
-    sensitivity = moved * guarantee.max_records_per_unit
-    choice = root_down(Fraction(CHECKS[size].choice_share) * squared_mu)
-    scale = up(range_mu(2 * sensitivity) / Fraction(choice))
-    return dataclasses.replace(CHECKS[size], choice_scale=scale)
+    check, unit = CHECKS[size], budget.guarantee
+    moved = 1 if size == 2 else unit.neighboring.num_moved
+    choice = budget.part(check.choice_share)
+    scale = choice.selection_scale(moved * unit.max_records_per_unit)
+    return dataclasses.replace(check, choice_scale=scale)
 
 
 def cost_of(check: Check, squared_mu: Fraction) -> Fraction:

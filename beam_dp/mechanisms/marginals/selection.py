@@ -47,11 +47,10 @@ from beam_dp.mechanisms.marginals.scores import (
 )
 from beam_dp.mechanisms.marginals.synthesis import synthesise
 from beam_dp.models.basis import Support, log_potentials, on_one_thread
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.privacy.rounding import down, root_down, root_up
+from beam_dp.privacy.rounding import down, root_down
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database.measured_tables import IndependentTables, PairDistances
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -64,12 +63,10 @@ from beam_dp.secret.summaries.histogram import Marginals
 _ATTRIBUTES_SHARE = 0.1
 _SCORES_SHARE = 0.05
 _PAIRS_SHARE = down(1 - Fraction(_ATTRIBUTES_SHARE) - Fraction(_SCORES_SHARE))
-_GRID_DEVIATIONS = 4096
 
 
 def selection_budget(
-    guarantee: Guarantee,
-    squared_mu: Fraction,
+    budget: Budget,
     num_pairs: int,
     triple_cells: Sequence[int],
     has_prior: bool = False,
@@ -87,12 +84,12 @@ def selection_budget(
     ``triple_cells``: the numbers of cells of the triples that may be chosen.
     ``has_prior``: the distance of public records costs ``PRIOR_SHARE`` of the pairs' share.
     """
-    moved = guarantee.neighboring.num_moved
-    squared_sensitivity = (moved * guarantee.max_records_per_unit) ** 2 * max(1, num_pairs)
-    variance = squared_sensitivity / (Fraction(_SCORES_SHARE) * squared_mu)
-    grid = max(1, math.ceil(_GRID_DEVIATIONS / root_up(variance)))
-    score_scale = discrete_parameter(variance * grid**2)
-    pairs, triples = (check_budget(guarantee, squared_mu, size) for size in (2, 3))
+    unit, scores = budget.guarantee, budget.part(_SCORES_SHARE)
+    moved = unit.neighboring.num_moved * unit.max_records_per_unit
+    squared_sensitivity = moved**2 * max(1, num_pairs)
+    grid = scores.fine_grid(squared_sensitivity)
+    score_scale = scores.scale(squared_sensitivity, grid)
+    pairs, triples = (check_budget(budget, size) for size in (2, 3))
     parameters = Selection(
         num_candidates=num_pairs,
         max_tree_cells=plans.MAX_SELECTED_CELLS,
@@ -101,8 +98,8 @@ def selection_budget(
         score_deviation=score_scale / grid,
         score_grid=grid,
         score_scale=score_scale,
-        attributes_mu=root_down(Fraction(_ATTRIBUTES_SHARE) * squared_mu),
-        pairs_mu=root_down(Fraction(_PAIRS_SHARE) * squared_mu),
+        attributes_mu=budget.part(_ATTRIBUTES_SHARE).level,
+        pairs_mu=budget.part(_PAIRS_SHARE).level,
         most_choices=pairs.most_choices,
         choice_share=pairs.choice_share,
         choice_scale=pairs.choice_scale,
@@ -121,10 +118,10 @@ def selection_budget(
     if not has_prior:
         return parameters
     share = Fraction(_PAIRS_SHARE) - Fraction(public_prior.PRIOR_SHARE)
-    prior_grid, prior_scale = public_prior.prior_budget(guarantee, squared_mu, num_pairs)
+    prior_grid, prior_scale = public_prior.prior_budget(budget, num_pairs)
     return dataclasses.replace(
         parameters,
-        pairs_mu=root_down(share * squared_mu),
+        pairs_mu=budget.part(share).level,
         prior_share=public_prior.PRIOR_SHARE,
         prior_grid=prior_grid,
         prior_scale=prior_scale,
@@ -304,9 +301,9 @@ def plan_selection(
     plans.check_selects(workload.domain)
     pairs = _pairs(workload)
     triples = candidates(workload)
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+    budget = Budget.of(guarantee, "gaussian")
     cells = [_num_cells(workload.domain, axes) for axes in triples]
-    parameters = selection_budget(guarantee, Fraction(mu) ** 2, len(pairs), cells, has_prior)
+    parameters = selection_budget(budget, len(pairs), cells, has_prior)
     attributes = _attribute_measurements(workload, guarantee, num_records, parameters.attributes_mu)
     counted = [*_with_singles(workload.domain, pairs), *triples]
     plan = SelectionPlan(
@@ -315,9 +312,9 @@ def plan_selection(
         num_records=num_records,
         summary_tables=tuple(names_of(workload.domain, axes) for axes in counted),
         measurements=attributes,
-        loss=Loss.gaussian(mu),
+        loss=budget.loss,
         parameters=parameters,
-        squared_mu=Fraction(mu) ** 2,
+        squared_mu=budget.amount,
         pairs=tuple(pairs),
         triples=tuple(triples),
     )

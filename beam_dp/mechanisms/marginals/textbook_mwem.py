@@ -25,8 +25,8 @@ from beam_dp.mechanisms.sparse_vector import (
 from beam_dp.models.basis import importance_of, marginal_of
 from beam_dp.models.residual_basis import ResidualBasis
 from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Kind, loss_of
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, Distribution
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.rounding import lowered, raised, root_down
@@ -316,14 +316,13 @@ def plan_textbook(
             bound_when_stopped=noise.stopped_error(small, num_queries, FAILURE_PROBABILITY),
             failure_probability=FAILURE_PROBABILITY,
         )
-    kind: Kind = "zcdp" if guarantee.delta > 0 else "pure"
     return TextbookPlan(
         workload=workload,
         guarantee=guarantee,
         num_records=num_records,
         summary_tables=workload.maximal(),
         measurements=(),
-        loss=loss_of(kind, guarantee.epsilon, guarantee.delta),
+        loss=Budget.of(guarantee, "zcdp" if guarantee.delta > 0 else "pure").loss,
         parameters=parameters,
     )
 

@@ -24,7 +24,7 @@ from beam_dp.mechanisms.sparse_vector import (
     noise_candidates,
     published_accuracy,
 )
-from beam_dp.privacy.accounting import zcdp_rho
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
@@ -220,7 +220,7 @@ def ready(plan: PlanT) -> PlanT:
     plan.settle(1)
     if plan.guarantee.delta > 0:
         of_count = Fraction(_count_epsilon(plan.guarantee)) ** 2 / 2
-        rho = up(Fraction(zcdp_rho(*_rest(plan))) + of_count)
+        rho = up(Budget.of(_of_answers(plan), "zcdp").amount + of_count)
         return dataclasses.replace(plan, loss=Loss.zcdp(rho))
     return plan
 
@@ -267,17 +267,16 @@ def _count_epsilon(guarantee: Guarantee) -> float:
     epsilon, delta = guarantee.epsilon, guarantee.delta
     share = lowered(epsilon * _COUNT_SHARE, 64)  # the margin allows for rounding of the remainder
     if delta > 0:
-        whole, rest = (
-            Fraction(zcdp_rho(part, delta)) for part in (epsilon, epsilon * (1 - _COUNT_SHARE))
-        )
-        share = min(share, root_down(2 * max(whole - rest, Fraction(0))))
+        main, _ = Budget.of(guarantee, "pure").split(_COUNT_SHARE)
+        rest = Budget.of(guarantee, "zcdp") - Budget.of(main, "zcdp")
+        share = min(share, root_down(2 * max(rest.amount, Fraction(0))))
     return share
 
 
-def _rest(plan: OnlinePlan) -> tuple[float, float]:
-    """Returns the epsilon and the delta that remain for the sparse vector technique."""
-    share = _COUNT_SHARE if plan.num_records == "noisy" else 0.0
-    return plan.guarantee.epsilon * (1 - share), plan.guarantee.delta
+def _of_answers(plan: OnlinePlan) -> Guarantee:
+    """Returns the guarantee that remains for the sparse vector technique."""
+    share = _COUNT_SHARE if plan.num_records == "noisy" else 0
+    return Budget.of(plan.guarantee, "pure").split(share)[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -295,7 +294,7 @@ class _Choice:
 @functools.lru_cache(maxsize=64)
 def _settle(plan: OnlinePlan, num_records: int) -> Settings:
     total = min(max(1, num_records), checks.MAX_RECORDS)
-    guarantee = plan.guarantee.with_limits(epsilon=_rest(plan)[0])
+    guarantee = _of_answers(plan)
     beta, total_bound = plan.failure_probability, 0.0
     if plan.count_scale is not None:
         checks.check_noise(guarantee, [plan.count_scale * GRID])

@@ -10,7 +10,6 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,7 +21,7 @@ from beam_dp.flags.flag import integer, integer_flag, option, option_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
-from beam_dp.privacy.accounting import discrete_gaussian_mu, discrete_parameter
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
@@ -259,11 +258,11 @@ def gaussian_noise(guarantee: Guarantee, squared_sensitivity: int) -> tuple[floa
     """
     if guarantee.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
-    mu = discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
-    variance = Fraction(squared_sensitivity) / Fraction(mu) ** 2
-    grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE) - math.log2(root_up(variance))))
-    on_grid = checked_scale(guarantee, discrete_parameter(variance * grid**2))
-    return on_grid / grid, grid, Loss.gaussian(mu)
+    budget = Budget.of(guarantee, "gaussian")
+    deviation = root_up(squared_sensitivity / budget.amount)
+    grid = 2 ** max(0, math.ceil(math.log2(_LEAST_GRID_SCALE) - math.log2(deviation)))
+    on_grid = checked_scale(guarantee, budget.scale(squared_sensitivity, grid))
+    return on_grid / grid, grid, budget.loss
 
 
 @dataclasses.dataclass(frozen=True)

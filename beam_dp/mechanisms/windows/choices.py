@@ -26,11 +26,11 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.marginals import measurements
 from beam_dp.mechanisms.marginals.measurements import Measurement
-from beam_dp.privacy.accounting import discrete_gaussian_mu
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import DISTRIBUTIONS, Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE
-from beam_dp.privacy.rounding import root_down, up
+from beam_dp.privacy.rounding import up
 from beam_dp.queries.workload import Workload
 
 # When a question is asked: once the sum's last window is released, or after the horizon ends.
@@ -187,8 +187,7 @@ def gaussian_level(
     A single marginal is measured as a table, which is never worse than residuals; several marginals
     are measured as residuals.
     """
-    mu = discrete_gaussian_mu(promise.epsilon, promise.delta)
-    own = root_down(Fraction(mu) ** 2 * part / squares)
+    own = Budget.of(promise, "gaussian").part(part / squares).level
     of_window = promise.with_limits(max_records_per_unit=unit.max_records_per_unit)
     if len(workload) == 1:
         return (measurements.gaussian_table(workload.marginals[0], of_window, own),)

@@ -31,6 +31,7 @@ from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.windows import choices
 from beam_dp.mechanisms.windows.choices import Choice, gaussian_level, laplace_level, most_squares
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_epsilon, zcdp_rho
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import MIN_DELTA, Guarantee
 from beam_dp.privacy.ledger.filters import gaussian_epsilon
 from beam_dp.privacy.loss import Loss
@@ -306,12 +307,12 @@ def _planned(
     if choice.distribution == "discrete_laplace":
         whole = choices.laplace_tables(workload, promise)
         measured = [laplace_level(whole, part) for part, _ in parts]
-        loss = Loss.pure(promise.epsilon)
+        budget = Budget.of(promise, "pure")
     else:
         measured = [
             gaussian_level(workload, promise, unit, part, squares) for part, squares in parts
         ]
-        loss = Loss.gaussian(discrete_gaussian_mu(promise.epsilon, promise.delta))
+        budget = Budget.of(promise, "gaussian")
         moved = most * sum(num_noisy_cells(workload.domain, each) for each in measured)
         if moved > _MAX_GAUSSIAN_CELLS:
             condition = "noisy cells of max_windows_per_unit windows: must be at most 2^28"
@@ -319,7 +320,7 @@ def _planned(
     check_noise(promise, [each.scale for level in measured for each in level])
     return WindowTablesPlan(
         guarantee=promise,
-        loss=loss,
+        loss=budget.loss,
         horizon=horizon,
         unit=unit,
         workload=workload,
@@ -471,14 +472,13 @@ def window_mechanism_plan(
 
 def _candidates(promise: Guarantee, num_windows: int) -> Iterator[tuple[float, float]]:
     """Yields guarantees for one window that may compose to the promise."""
-    epsilon, delta = promise.epsilon, promise.delta
-    shared = down(Fraction(epsilon) / num_windows)
-    yield shared, down(Fraction(delta) / num_windows) if delta > 0 else 0.0
+    delta, share = promise.delta, Fraction(1, num_windows)
+    shared = Budget.of(promise, "pure").part(share).level
+    yield shared, down(Fraction(delta) * share) if delta > 0 else 0.0
     if delta > 0 and num_windows > 1:
         yield shared, 0.0
-        mu = discrete_gaussian_mu(epsilon, delta)
-        rho = down(Fraction(zcdp_rho(epsilon, delta)) / num_windows)
-        yield gaussian_epsilon(root_down(Fraction(mu) ** 2 / num_windows), delta), delta
+        rho = Budget.of(promise, "zcdp").part(share).level
+        yield gaussian_epsilon(Budget.of(promise, "gaussian").part(share).level, delta), delta
         yield zcdp_epsilon(rho, delta), delta
         yield root_down(2 * Fraction(rho)), 0.0
 

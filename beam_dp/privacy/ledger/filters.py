@@ -129,7 +129,7 @@ from functools import cached_property, lru_cache
 from typing import Literal
 
 from beam_dp.checks import check_choice
-from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta, zcdp_epsilon, zcdp_rho
+from beam_dp.privacy.accounting import gaussian_delta, zcdp_epsilon
 from beam_dp.privacy.guarantee import MAX_EPSILON, checked_delta
 from beam_dp.privacy.loss import KINDS, Kind, Loss, loss_of
 from beam_dp.privacy.rounding import down, down_to_digits, root_up, up
@@ -156,11 +156,9 @@ _ROUNDED_DOWN = 1 - 1e-9
 @lru_cache(maxsize=256)
 def limit(which: Filter, epsilon: float, delta: float) -> Fraction:
     """Returns the limit of the filter's sum for an (epsilon, delta) budget."""
-    if which == "pure":
-        return Fraction(epsilon) * _TYPED
-    if which == "zcdp":
-        return Fraction(zcdp_rho(epsilon, delta))
-    return Fraction(discrete_gaussian_mu(epsilon, delta)) ** 2
+    whole = cost(which, loss_of(which, epsilon, delta))
+    assert whole is not None
+    return whole * _TYPED if which == "pure" else whole
 
 
 def cost(which: Filter, loss: Loss) -> Fraction | None:

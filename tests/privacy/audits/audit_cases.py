@@ -54,6 +54,7 @@ from beam_dp.mechanisms.marginals.measurements import Measurement
 from beam_dp.mechanisms.marginals.plan import Mechanism
 from beam_dp.models import residual_basis
 from beam_dp.models.residual_basis import ResidualBasis
+from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.releases.synthetic_database import measured_tables as unbiased_tables_module
 from beam_dp.releases.synthetic_database.strategies import Rounds
@@ -333,7 +334,9 @@ def odd_bugs(name: str, delta: float, replaces: bool) -> dict[str, Bug]:
             measurements, "table_strategy", _share_too_much
         )
     if name.startswith("gaussian") and "textbook" not in name:
-        found["mu a tenth too large"] = multiply(measurements, "discrete_gaussian_mu", 1.1)
+        found["mu a tenth too large"] = around(
+            Budget, "of", lambda original, *given: original(*given).part(1.1**2)
+        )
         found["residual sensitivity halved"] = multiply(measurements, "residual_sensitivity", 0.5)
         if replaces:
             found["residuals of a replacement with add-remove norms"] = ADD_REMOVE_NORMS
