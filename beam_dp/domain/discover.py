@@ -205,7 +205,10 @@ class OpenAttribute:
             raise self._refusal("whole", self.whole, "applies only to numeric")
         if self.has_values:
             object.__setattr__(self, "other", True)
-        object.__setattr__(self, "null_values", self._checked().null_values)
+        # Leaves are cached by column, and a file's lists cannot be hashed: check fields before.
+        first = self.texts if self.has_values else self._made_leaves()
+        object.__setattr__(self, "null_values", first.null_values)
+        self._checked()
 
     def _checked(self) -> Attribute:
         """Returns an attribute that stands in for the found one, and checks all other fields."""

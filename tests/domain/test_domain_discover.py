@@ -82,9 +82,9 @@ def test_open_domains_are_written_as_they_are_read() -> None:
     entries = [
         {**CITY, "nullable": True, "null_values": ["-"], "case": "ignore", "trim": True},
         SEX,
-        {**INCOME, "whole": True, "other": True, "nullable": True},
+        {**INCOME, "whole": True, "other": True, "nullable": True, "null_values": [-9, "-"]},
         {**INCOME, "name": "b", "discover": {"bins": 2}},
-        DAY,
+        {**DAY, "nullable": True, "null_values": ["-"]},
     ]
     impossible = [{"city": ["Rome", None], "sex": ["M"]}]
     domain = open_domain(*entries, impossible=impossible)
