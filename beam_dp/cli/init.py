@@ -90,7 +90,7 @@ def _print(draft: DomainDraft, output: str) -> None:
     points, console = draft.open_points, Console()
     open_rows = [
         (str(each.attribute), each.key, "as above" if each.task == above else each.task)
-        for above, each in zip(["", *(each.task for each in points)], points, strict=False)
+        for above, each in zip(["", *(point.task for point in points)], points, strict=False)
     ]
     held = counted(len(draft.attributes), "attribute")
     console.print(f"{output}: {held}, {counted(len(points), 'open point')}", markup=False)

@@ -58,7 +58,7 @@ def contrast_matrix(size: int) -> Any:
 
 def stacked(matrices: Sequence[Any]) -> Any:
     """Returns a matrix with the rows of all matrices; sparse if one of them is."""
-    if all(isinstance(each, np.ndarray) for each in matrices):
+    if all(isinstance(matrix, np.ndarray) for matrix in matrices):
         return np.concatenate(matrices)
     from scipy.sparse import vstack  # readers of releases may have no scipy
 

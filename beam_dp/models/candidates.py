@@ -74,7 +74,7 @@ class CandidateBasis(FactoredBasis):
 
     def _group(self, mask: int, numbers: list[int]) -> _Group:
         axes = tuple(sorted(axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
-        tables = [tuple(axis for axis in axes if axis in self.sets[each]) for each in numbers]
+        tables = [tuple(axis for axis in axes if axis in self.sets[number]) for number in numbers]
         cells = record_cells(self.shape, self.codes, axes)
         cascade = Cascade(axes, self.shape, tables)
         shape = tuple(self.shape[axis] for axis in axes)
@@ -204,7 +204,7 @@ def _strongest_pairs(
         positive = np.maximum(table, np.finfo(float).tiny)
         shares[axis] = positive / positive.sum()
     information: dict[Support, float] = {}
-    for pair in {each for each in layout.supports if len(each) == 2}:
+    for pair in {support for support in layout.supports if len(support) == 2}:
         where = layout.slices[pair]
         if where.start == where.stop or not np.isfinite(observed.variances[where]).all():
             continue

@@ -328,7 +328,7 @@ class GrowingTree:
         # For each inner clique, the union of its two separators.
         parts = [before | after for before, after in pairwise(path.separators)]
         cells = [self._cells(part) for part in parts]
-        from_first = accumulate((each * self.shape[first] for each in cells), initial=0)
+        from_first = accumulate((cell * self.shape[first] for cell in cells), initial=0)
         from_second = [*accumulate((each * self.shape[second] for each in cells[::-1]), initial=0)]
         both = self.shape[first] * self.shape[second]
         added, meeting = min(

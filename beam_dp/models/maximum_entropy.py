@@ -141,7 +141,7 @@ def fit_maximum_entropy(
     shifted = NoisyCoefficients(observed.values.copy(), observed.variances)
     shifted.values[chosen] += shift
     targets = [denoise(each) for each in (observed, shifted)]
-    starts = [independent_log_weights(basis, each, total) for each in targets]
+    starts = [independent_log_weights(basis, target, total) for target in targets]
     problem = _Problem(basis, chosen, total, starts[0], tolerance)
     goals = [each.values[chosen] for each in targets]
     noises = [each.variances[chosen] for each in targets]

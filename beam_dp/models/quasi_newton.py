@@ -145,7 +145,7 @@ class TableCurvature:
         divisors, largest_ratio = [], 1.0
         for rotations, places, scales in self._tables:
             coefficients = padded[places] * scales
-            num_cells = math.prod(each.shape[1] for each in rotations)
+            num_cells = math.prod(rotation.shape[1] for rotation in rotations)
             coefficients[:, 0] = self._total / math.sqrt(num_cells)
             number = (places < size).sum(axis=1, keepdims=True)
             penalty = (weighted[places] * scales**2).sum(axis=1, keepdims=True) / number

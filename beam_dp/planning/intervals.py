@@ -77,7 +77,7 @@ def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
     attribute = job.domain.attributes[axis]
     # A query without ranges counts the whole domain, with "other" and null.
     ends = [query.ranges[0] if query.axes else ((0, attribute.size),) for query in queries]
-    if others or any(len(each) > 1 or each[0][1] > attribute.num_levels for each in ends):
+    if others or any(len(end) > 1 or end[0][1] > attribute.num_levels for end in ends):
         raise refusal
     check_ordered(attribute)
     low, stop = np.array([each[0] for each in ends], np.int64).T

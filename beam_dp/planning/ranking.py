@@ -293,8 +293,8 @@ def out_of_reach(target: Target, floor: float) -> InputError:
         what = "bound is proved" if target.of_bound else "error is known in advance"
         return InputError(target.name, target.error, f"cannot be reached: no {what} for this job")
     least = f"{floor * (1 + 1e-3):.4g}"
-    found = f"the least error that was found, with epsilon up to {MAX_EPSILON:,.0f}"
-    condition = f"must be at least {least} records: {found}"
+    why = f"the least error that was found, with epsilon up to {MAX_EPSILON:,.0f}"
+    condition = f"must be at least {least} records: {why}"
     return InputError(target.name, target.error, condition)
 
 

@@ -88,7 +88,7 @@ def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
     Reference: Dwork and Roth (2014), Theorem 3.8; Chernoff's bound.
     """
     domain, beta = job.domain, job.failure_probability
-    measured = {each.names for each in plan.measurements}
+    measured = {measurement.names for measurement in plan.measurements}
     first = plan.measurements[0] if plan.measurements else None
     if (
         first is not None
@@ -225,8 +225,8 @@ def specification(marginals: Workload) -> str:
     """Returns marginals as a string for ``parse_workload``, or a placeholder for a long string."""
     written = [",".join(names) for names in marginals.marginals]
     is_plain = not any(mark in name for name in marginals.domain.names for mark in ",;")
-    found = "marginals:" + ";".join(written)
-    return found if is_plain and len(found) <= _MAX_SPECIFICATION else "MARGINALS"
+    text = "marginals:" + ";".join(written)
+    return text if is_plain and len(text) <= _MAX_SPECIFICATION else "MARGINALS"
 
 
 def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, float]:
@@ -241,6 +241,6 @@ def query_errors(queries: LinearWorkload, plan: MarginalsPlan) -> tuple[float, f
         for query in queries
         if isinstance(query, LiteralQuery)
     )
-    found = {kind: query_variance(domain, variances, *kind) for kind in kinds}
-    mean = sum(found[kind] * times for kind, times in kinds.items()) / kinds.total()
-    return mean, max(found.values())
+    of_kinds = {kind: query_variance(domain, variances, *kind) for kind in kinds}
+    mean = sum(of_kinds[kind] * times for kind, times in kinds.items()) / kinds.total()
+    return mean, max(of_kinds.values())

@@ -58,13 +58,14 @@ def plan_of(given: Given) -> Plan:
         options = [(option, given) for option in ranking.options]
         legend, fields = _legend_of_ranking(ranking), ranking.to_json()
     else:
-        found = rankings.rank_for_target(job, target)
-        best, spent = found.best.option, f", with epsilon {found.best.epsilon:g}"
+        least_epsilons = rankings.rank_for_target(job, target)
+        best, spent = least_epsilons.best.option, f", with epsilon {least_epsilons.best.epsilon:g}"
         title = target_title(target, job.guarantee)
         options = [
-            (least.option, with_epsilon(given, least.epsilon or 0.0)) for least in found.reached
+            (least.option, with_epsilon(given, least.epsilon or 0.0))
+            for least in least_epsilons.reached
         ]
-        legend, fields = _legend_of_target(found), found.to_json()
+        legend, fields = _legend_of_target(least_epsilons), least_epsilons.to_json()
     columns = _columns(job, target)
     rows, command = [], None
     for (option, flags), entry in zip(options, fields["options"], strict=True):
@@ -75,7 +76,7 @@ def plan_of(given: Given) -> Plan:
         if option is best:
             command = entry["command"]
     if target is not None:
-        rows += [Row(_name(option), option, ()) for option in found.refused]
+        rows += [Row(_name(option), option, ()) for option in least_epsilons.refused]
         columns = {"epsilon": _expected, **columns}
     head = f"{_best_text(best, spent)}\n{title}"
     return Plan(options_table(head, [*columns], rows, legend, "all" in given), fields, command)
@@ -162,8 +163,8 @@ def plan_of_queries(given: Given) -> Plan:
     if job.num_cells is not None and most.bit_length() > job.num_cells:
         legend.append(f"There are 2^{job.num_cells:,} different queries of values 0 and 1.")
     rows = [
-        Row(f"{each.mechanism}, {each.calibration}", each, [counted_queries(each.num_queries)])
-        for each in counts
+        Row(f"{count.mechanism}, {count.calibration}", count, [counted_queries(count.num_queries)])
+        for count in counts
     ]
     return Plan(
         options_table(title, ["queries"], rows, legend, "all" in given),
@@ -336,15 +337,15 @@ def _time_of_job(job: PlanningJob, option: Option | None) -> list[str]:
     binned = sum(isinstance(attribute, BinnedAttribute) for attribute in domain)
     distinct = min(domain.num_cells, job.num_records, MAX_CANDIDATES)
     attributes = domain.num_attributes
-    found = release_resources(option.resources, job.num_records, distinct, attributes, binned)
+    whole = release_resources(option.resources, job.num_records, distinct, attributes, binned)
     size = bytes_text(option.disk_bytes)
     disk = [f"the records that {_name(option)} releases take up to {size} on disk"]
     disk = disk if option.disk_bytes >= _SHOWN_BYTES else []
-    if found.seconds < _SHORT_SECONDS:
+    if whole.seconds < _SHORT_SECONDS:
         return disk
-    line = f"the whole job with {_name(option)} takes about {duration_text(found.seconds)} of"
-    line += f" processor time and {bytes_text(found.memory_bytes)} of memory in one process"
-    return [f"warning: {line}" if found.seconds > _LONG_SECONDS else line, *disk]
+    line = f"the whole job with {_name(option)} takes about {duration_text(whole.seconds)} of"
+    line += f" processor time and {bytes_text(whole.memory_bytes)} of memory in one process"
+    return [f"warning: {line}" if whole.seconds > _LONG_SECONDS else line, *disk]
 
 
 def large_epsilon_lines(epsilon: float) -> list[str]:
@@ -576,7 +577,7 @@ def sought_with_epsilon_1(attributes: Sequence[Mapping[str, Any]]) -> dict[str, 
     open_ones = [
         each for each in attributes if "discover" in each and isinstance(each["type"], str)
     ]
-    columns = tuple(open_attribute(each) for each in open_ones)
+    columns = tuple(open_attribute(open_one) for open_one in open_ones)
     guarantee = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
     return plan_domain(OpenDomain(columns), guarantee).sought if columns else {}
 

@@ -79,7 +79,7 @@ def rank_window_strategies(
     check_request(workload.domain, workload, promise, "noisy")
     if questions is None:
         questions = choices.default_questions(horizon.num_windows)
-    found = choices.ranked_choices(
+    ranked = choices.ranked_choices(
         workload,
         horizon,
         unit,
@@ -99,7 +99,7 @@ def rank_window_strategies(
             {text: choice.error(question, "end") for text, question in asked.items()},
             choice.mean_error([*asked.values()]),
         )
-        for choice in found
+        for choice in ranked
     ]
 
 

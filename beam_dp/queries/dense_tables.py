@@ -157,7 +157,7 @@ class QueryBatch:
     @property
     def num_cells(self) -> int:
         """Number of cells of all tables of the batch."""
-        return len(self.axes) * math.prod(each.size for each in self.literals)
+        return len(self.axes) * math.prod(literal.size for literal in self.literals)
 
     def answers(self, tables: Mapping[Axes, NDArray[Number]]) -> NDArray[Number]:
         """Returns the sum of each query over its table, shape (num_sets, num_queries); exact."""
@@ -172,7 +172,7 @@ class QueryBatch:
 
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns tables with the sum of all queries times weights: ``answers`` transposed."""
-        num_literals = [len(each.first) for each in self.literals]
+        num_literals = [len(literal.first) for literal in self.literals]
         mine = weights[self.positions]
         table = np.zeros((math.prod(num_literals), len(self.axes)), np.int64)
         np.add.at(table, self.index, mine.T)
@@ -337,7 +337,7 @@ class VectorQuery:
     def held(self) -> VectorQuery:
         """Returns the query for the number of records whose product is not 0."""
         return VectorQuery(
-            self.axes, tuple((each != 0).astype(np.float64) for each in self.vectors)
+            self.axes, tuple((vector != 0).astype(np.float64) for vector in self.vectors)
         )
 
     @property
@@ -390,5 +390,5 @@ def sums_over_records(
 
 def affine_parts(queries: Sequence[VectorQuery]) -> tuple[Vector, Vector]:
     """Returns the constant and the multiplier of each query, each of shape (num_queries,)."""
-    constants = np.array([each.constant for each in queries], np.float64)
+    constants = np.array([query.constant for query in queries], np.float64)
     return constants, np.array([each.factor for each in queries], np.float64)

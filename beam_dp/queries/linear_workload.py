@@ -376,7 +376,7 @@ def _of_exactly(
 ) -> Iterator[linear.LinearQuery]:
     """Yields the conjunctions or disjunctions of K literals, on exactly K attributes."""
     ways = _ways(literals, rest, spec)
-    check_num_queries(_symmetric_sum([len(each) for each in literals.values()], ways), spec)
+    check_num_queries(_symmetric_sum([len(literal) for literal in literals.values()], ways), spec)
     return (
         kind.of(domain.shape, dict(zip(axes, ranges, strict=True)))
         for axes in combinations(literals, ways)

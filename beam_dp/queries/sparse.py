@@ -129,7 +129,7 @@ class SparseQuery:
         return cls([(_decoded(element), value) for element, value in held])
 
     def _pairs(self) -> list[tuple[Element, float]]:
-        values = [each / _ONE for each in self.numerators]
+        values = [numerator / _ONE for numerator in self.numerators]
         return list(zip(self.elements, values, strict=True))
 
     def _items(self) -> Iterable[tuple[Element, int]]:

@@ -122,7 +122,7 @@ class _Reader:
 
     def read(self, node: ast.expr) -> dict[int, Mask]:
         if isinstance(node, ast.BoolOp):
-            parts = [self.read(each) for each in node.values]
+            parts = [self.read(value) for value in node.values]
             return self._all(parts) if isinstance(node.op, ast.And) else self._any(parts)
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
             negated = self.read(node.operand)
@@ -136,7 +136,7 @@ class _Reader:
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             pairs = zip(sides, node.ops, sides[1:], strict=False)
-            return self._all([self._compared(*each) for each in pairs])
+            return self._all([self._compared(*pair) for pair in pairs])
         if isinstance(node, ast.Name) and node.id not in _WORDS:
             axis, attribute = self._attribute(node.id)
             if isinstance(attribute, BooleanAttribute):
@@ -185,7 +185,7 @@ class _Reader:
         if isinstance(op, ast.In | ast.NotIn):
             if not isinstance(right, ast.Tuple | ast.List | ast.Set) or not right.elts:
                 raise InputError("where", self._source(right), "must be a list such as (1, 2)")
-            mask = self._levels(attribute, [self._value(each) for each in right.elts])
+            mask = self._levels(attribute, [self._value(elt) for elt in right.elts])
         else:
             mask = self._levels(attribute, [self._value(right)])
         is_negated = isinstance(op, ast.NotIn | ast.NotEq | ast.IsNot)
@@ -212,7 +212,7 @@ class _Reader:
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float | None):
             return node.value
         if isinstance(node, ast.Tuple | ast.List):
-            return [self._value(each) for each in node.elts]
+            return [self._value(elt) for elt in node.elts]
         raise InputError(
             "where", self._source(node), "must be a string, a number, true, false or null"
         )

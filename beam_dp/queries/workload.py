@@ -172,7 +172,7 @@ def marginals(
     check_is("domain", domain, Domain)
     if attributes is not None and (isinstance(attributes, str) or not attributes):
         raise InputError("attributes", attributes, "must be a list of names, or a list of lists")
-    flat = attributes is not None and all(isinstance(each, str) for each in attributes)
+    flat = attributes is not None and all(isinstance(attribute, str) for attribute in attributes)
     if ways is None:
         if attributes is None:
             raise InputError("ways", None, "must be given where attributes are not")

@@ -60,7 +60,7 @@ def report(release: AnswersRelease, _: Truth | None) -> Told:
     shown = []
     for row in rows[:_SHOWN_ANSWERS]:
         values = [row.get(name) for name in ("value", "standard_error", "bound")]
-        numbers = ["not stated" if each is None else terminal.short(each) for each in values]
+        numbers = ["not stated" if value is None else terminal.short(value) for value in values]
         shown.append((str(row.get("query", "")), *numbers))
     header = ("query", "records", "standard error", "within")
     caption = f"The first {len(shown):,} answers"

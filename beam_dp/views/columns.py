@@ -66,14 +66,14 @@ def compare_columns(
                 frame[name] = each
                 columns.append((f"{name}: {of}", *_figures(attribute, pd.Series(each))))
         lost += [name] if np.logical_or.reduce(parts).mean() > 0.5 else []
-        means = *(each.mean() for each in parts), in_other.get(name, 0.0)
-        shares.append((name, *(f"{each:.1%}" for each in means)))
-    exact, *_, copy = matrices = [pd.DataFrame(each).corr() for each in numbers.values()]
+        means = *(part.mean() for part in parts), in_other.get(name, 0.0)
+        shares.append((name, *(f"{mean:.1%}" for mean in means)))
+    exact, *_, copy = matrices = [pd.DataFrame(number).corr() for number in numbers.values()]
     pairs = sorted(
         itertools.combinations(exact, 2), key=lambda pair: -abs(exact.at[pair] - copy.at[pair])
     )
     correlations = [
-        (", ".join(pair), *(short(each.at[pair]) for each in matrices)) for pair in pairs
+        (", ".join(pair), *(short(matrix.at[pair]) for matrix in matrices)) for pair in pairs
     ]
     shown = {
         "Columns": (("column", *_FIGURES), columns),

@@ -85,7 +85,7 @@ def report(release: IntervalRelease, truth: Truth | None) -> Told:
 def _up_to(answers: IntervalAnswers, truth: Truth | None) -> str:
     """Returns a picture of the numbers of records up to each value, and the quartiles."""
     groups = groups_of(answers, 0, MAX_COLUMNS)
-    lasts = [int(each.codes[-1]) for each in groups]
+    lasts = [int(group.codes[-1]) for group in groups]
     true: Sequence[int | None] = [None] * len(groups)
     if truth is not None:
         true = list(itertools.accumulate(truth.of((0,), (groups,))))
@@ -117,7 +117,7 @@ class IntervalAnswers:
             ([each.codes[0] for each in own], [each.codes[-1] for each in own])
             for _, (own,) in tables
         ]
-        return [self.between(*each) for each in ends]
+        return [self.between(*end) for end in ends]
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
         """See ``Answers``; interval counts have one attribute and, therefore, no pairs."""

@@ -288,7 +288,7 @@ class Marginals:
             found = [np.array([cell.answer.value for cell in cells])]
             found += [] if self.of_records is None else [self.of_records(axes, groups)]
             errors = [np.abs(values - true) for values in found]
-            wrong = [float(each.sum()) / (2 * max(true.sum(), 1)) for each in errors]
+            wrong = [float(error.sum()) / (2 * max(true.sum(), 1)) for error in errors]
             shares.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
             own = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
             sizes = f"{len(cells):,}", short(errors[0].mean()), short(errors[0].max())
@@ -301,7 +301,7 @@ class Marginals:
                 f"{_percent(mean)} for {what}" for what, mean in zip(shares, each, strict=True)
             )
             for each in zip(
-                *(np.mean(each, axis=0).tolist() for each in shares.values()), strict=True
+                *(np.mean(share, axis=0).tolist() for share in shares.values()), strict=True
             )
         ]
         words = (
@@ -400,7 +400,7 @@ def _row(cell: Cell) -> list[str]:
 
 def bar_words(cells: Sequence[Cell]) -> str:
     """Returns a sentence about the lengths and kinds of the error bars of some cells."""
-    margins = [each.answer.margin for each in cells if each.answer.margin is not None]
+    margins = [cell.answer.margin for cell in cells if cell.answer.margin is not None]
     kinds = dict.fromkeys(str(each.answer.kind) for each in cells if each.answer.margin is not None)
     without = [each.answer.reason for each in cells if each.answer.margin is None]
     words = ""

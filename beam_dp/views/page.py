@@ -122,7 +122,7 @@ def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
     }
     parts = [
         _truth_words(beside.truth),
-        *(paragraph(text(f"Warning: {each}.", 600), "private") for each in told.warnings),
+        *(paragraph(text(f"Warning: {warning}.", 600), "private") for warning in told.warnings),
         paragraph(text(f"{told.what}: differentially private release"), "muted"),
         f"<h1>{text(told.headline)}</h1>",
         paragraph(text(told.meaning), "muted") if told.meaning else "",
@@ -154,7 +154,7 @@ def paid_by(release: AnyRelease) -> str | None:
     """Returns the id of the ledger entry that the card names; None if the card names no entry."""
     inside = [each for each in release.card.values() if isinstance(each, Mapping)]
     places = [release.plan, *inside, release.card]
-    found = [each["ledger_release"] for each in places if "ledger_release" in each]
+    found = [place["ledger_release"] for place in places if "ledger_release" in place]
     return str(found[0]) if found else None
 
 
@@ -223,9 +223,9 @@ def _words(promised: Guarantee) -> tuple[str, str]:
 
 def noise_words(entries: Iterable[Mapping[str, Any]], *words: str) -> str:
     """Returns paragraphs ``words`` and a folded table of noise; empty if both are empty."""
-    rows = [{**each} for each in entries]
+    rows = [{**entry} for entry in entries]
     names = list(dict.fromkeys(name for row in rows for name in row))
-    parts = [paragraph(text(each)) for each in words]
+    parts = [paragraph(text(word)) for word in words]
     if rows:
         header = [name.replace("_", " ") for name in names]
         shown = [[_value(row.get(name)) for name in names] for row in rows]
@@ -268,7 +268,7 @@ def _ledger(release: AnyRelease, beside: Beside) -> str:
         }
         parts.append(facts({name: value for name, value in told.items() if value is not None}))
         faults = () if verification is None else verification.faults
-        wrong = (each for each in faults if each.startswith("ledger entry"))
+        wrong = (fault for fault in faults if fault.startswith("ledger entry"))
         parts += [paragraph(text(each, 600)) for each in wrong]
     return "".join(parts)
 
@@ -290,7 +290,7 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
     steps = () if verification is None else (*verification.steps, verification.together)
     theorems = [each for step in steps for each in step.theorem.split("; ")]
     items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
-    proofs = "; ".join(dict.fromkeys(each for each in theorems if each))
+    proofs = "; ".join(dict.fromkeys(theorem for theorem in theorems if theorem))
     held = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:most])}
     return (
         paragraph(f"<code>{text(citation, 600)}</code>")

@@ -238,7 +238,7 @@ def short_labels(labels: Sequence[str], most: int) -> list[str]:
         same = itertools.takewhile(lambda each: len(set(each)) == 1, words)
         start = sum(len(each[0]) + 1 for each in same)
         labels = [f"…{each[start:]}" if start else each for each in labels]
-    cut = [each if len(each) <= most else f"{each[: most - 1]}…" for each in labels]
+    cut = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
     if len(set(cut)) == len(cut):
         return cut
     end = most - most // 2

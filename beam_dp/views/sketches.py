@@ -112,7 +112,7 @@ def report(release: SparseRelease, _: Truth | None) -> Told:
         held = terminal.counted(len(release.histogram.elements), "key")
         words.append(f"Keys with a count of their own: {held}.")
     most = terminal.counted(release.max_sparsity, "key")
-    sections = {"What it answers": "".join(paragraph(text(each, 400)) for each in words)}
+    sections = {"What it answers": "".join(paragraph(text(word, 400)) for word in words)}
     if rows:
         caption = "Keys with the largest counts"
         sections[caption] = table(caption, _KEY_HEADER, rows, numbers=(1, 2))

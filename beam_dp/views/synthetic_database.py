@@ -310,7 +310,7 @@ class RecordAnswers:
         """See ``Answers``."""
         queries = [self._queries(*asked) for asked in tables]
         found = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
-        return [list(itertools.islice(found, len(each))) for each in queries]
+        return [list(itertools.islice(found, len(query))) for query in queries]
 
     def of_records(self, axes: tuple[int, ...], groups: Groups) -> NDArray[np.float64]:
         """Returns the counts of released records that ``of`` estimates, scaled to all records."""
@@ -321,7 +321,7 @@ class RecordAnswers:
         shape = self.domain.shape
         vectors = [indicators(group, shape[a]) for a, group in zip(axes, groups, strict=True)]
         products = itertools.product(*vectors)
-        return [VectorQuery.of(dict(zip(axes, each, strict=True))) for each in products]
+        return [VectorQuery.of(dict(zip(axes, product, strict=True))) for product in products]
 
     def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
         """See ``Answers``."""

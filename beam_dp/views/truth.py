@@ -50,7 +50,7 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     read = []
     for batch in batches:
-        read.append([_column(each, column_of(batch, each.name)) for each in domain])
+        read.append([_column(attribute, column_of(batch, attribute.name)) for attribute in domain])
         num_rows += batch.num_rows
         inside.append(encode_records(domain, unit, False, batch))
     num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)

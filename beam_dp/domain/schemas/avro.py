@@ -107,7 +107,7 @@ def avro_columns(schema: Any, source: str) -> list[Column]:
 def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
     _remember(schema, named)
     members = schema if isinstance(schema, list) else [schema]
-    given = [named.get(each, each) if isinstance(each, str) else each for each in members]
+    given = [named.get(member, member) if isinstance(member, str) else member for member in members]
     values = [_of_one_type(name, each) for each in given if each not in _NULLS]
     if not values:
         return Column.unusable(name, ONLY_NULL)

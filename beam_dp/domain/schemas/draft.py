@@ -127,7 +127,7 @@ class DomainDraft:
     @property
     def discovered(self) -> list[str]:
         """The columns whose values or bins a release finds."""
-        return [str(each["name"]) for each in self.attributes if "discover" in each]
+        return [str(attribute["name"]) for attribute in self.attributes if "discover" in attribute]
 
     @cached_property
     def open_points(self) -> tuple[OpenPoint, ...]:
@@ -136,7 +136,7 @@ class DomainDraft:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the domain file."""
-        return {"attributes": [dict(each) for each in self.attributes], **self.rest}
+        return {"attributes": [dict(attribute) for attribute in self.attributes], **self.rest}
 
     def text(self) -> str:
         """Returns the text of the domain file, with one attribute per line."""
@@ -148,7 +148,7 @@ class DomainDraft:
         def written(value: Any) -> str:
             return json.dumps(value, ensure_ascii=ensure_ascii)
 
-        lines = ",\n  ".join(written(dict(each)) for each in self.attributes)
+        lines = ",\n  ".join(written(dict(attribute)) for attribute in self.attributes)
         rest = [f" {written(key)}: {written(value)}" for key, value in self.rest.items()]
         return ",\n".join(['{"attributes": [\n  ' + lines + "]", *rest]) + "}\n"
 
@@ -162,7 +162,7 @@ class DomainDraft:
 
     def without_null(self) -> DomainDraft:
         """Returns the draft without levels for null."""
-        changed = [dict(each) for each in self.attributes]
+        changed = [dict(attribute) for attribute in self.attributes]
         for each in changed:
             each.pop("nullable", None)
             each.pop("null_values", None)
@@ -195,7 +195,7 @@ class DomainDraft:
         return replace(self, attributes=tuple(kept))
 
     def _place(self, argument: str, name: str) -> int:
-        names = [str(each.get("name")) for each in self.attributes]
+        names = [str(attribute.get("name")) for attribute in self.attributes]
         if name not in names:
             condition = f"must be a column of {self.source}; {nearest_known(name, names)}"
             raise InputError(argument, name, condition)

@@ -79,12 +79,12 @@ def json_schema_columns(schema: Any, source: str) -> list[Column]:
 
 def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
     members = _members(schema, named, set())
-    values = [_of_one_type(name, each) for each in members if each.get("type") != "null"]
+    values = [_of_one_type(name, member) for member in members if member.get("type") != "null"]
     if not values:
         return Column.unusable(name, _UNTYPED)
     listed = [each["enum"] for each in members if isinstance(each.get("enum"), list)]
     nullable = len(values) < len(members) or any(None in each for each in listed)
-    if {each.kind for each in values} == {"numeric", "categorical"}:
+    if {value.kind for value in values} == {"numeric", "categorical"}:
         # pydantic describes a decimal number as a number or a string.
         values = [each for each in values if each.kind == "numeric" or each.values]
     return replace(common_kind(values), nullable=nullable)

@@ -11,10 +11,16 @@ from typing import Any, Literal
 from beam_dp.checks import check_choice
 from beam_dp.domain.schemas import json_forms
 from beam_dp.domain.schemas.draft import Column, DomainDraft, draft_of
-from beam_dp.domain.schemas.file_kinds import EXTENSIONS, format_name, other_kind, read_header
+from beam_dp.domain.schemas.file_kinds import (
+    EXTENSIONS,
+    Decompressed,
+    compression_of,
+    format_name,
+    other_kind,
+    read_header,
+)
 from beam_dp.domain.texts import checked_json, json_text, number_of
 from beam_dp.errors import FileError, InputError
-from beam_dp.storage.compressed import Decompressed, compression_of
 
 # Sources of schemas, with their file extensions.
 KINDS: dict[str, tuple[str, ...]] = {
@@ -216,7 +222,7 @@ def _kind_of_json(parsed: Any) -> str:
 def _of_domain(parsed: Any, source: str) -> DomainDraft:
     """Returns a domain file unchanged, with its open points."""
     entries = parsed.get("attributes") if isinstance(parsed, dict) else None
-    if not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError("schema", source, "must be a domain file: an object with attributes")
     rest = {key: value for key, value in parsed.items() if key != "attributes"}
     draft = DomainDraft(source, tuple(entries), rest=rest)

@@ -119,8 +119,8 @@ def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Colum
             continue
         column = _typed(part, enums)
         is_required = part.name in keys or any(
-            isinstance(each.kind, required) and not each.kind.args.get("allow_null")
-            for each in part.constraints
+            isinstance(constraint.kind, required) and not constraint.kind.args.get("allow_null")
+            for constraint in part.constraints
         )
         if column.kind is not None:
             column = replace(column, nullable=not is_required)

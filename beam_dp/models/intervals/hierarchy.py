@@ -49,7 +49,7 @@ class HierarchyErrors:
     ) -> None:
         self._sizes = sizes
         self._scales = scales
-        self._sums = [1 / each for each in precisions[:-1]]
+        self._sums = [1 / precision for precision in precisions[:-1]]
         if len(top):
             self.roots = _root_covariance(top, precisions[0])
         else:

@@ -103,7 +103,7 @@ def best_small_db_size(
         9617
     """
     of_record = epsilon / max_records_per_unit
-    found = []
+    bounds = []
     size = 1
     while size <= max_size:
         # A sample of this size has at most this error for every query: 2|Q| exp(-2 m a^2) < 1.
@@ -111,9 +111,9 @@ def best_small_db_size(
         error = small_db_error(
             num_cells, size, of_record, num_records, min(share, 1.0), failure_probability
         )
-        found.append((error, size))
+        bounds.append((error, size))
         size = max(size + 1, round(size * _GROWTH))
-    return min(found)
+    return min(bounds)
 
 
 def mwem_theorem(
@@ -255,22 +255,22 @@ def best_early_stop(
     if num_rounds is not None:
         counts["num_rounds"] = num_rounds
     checked_parameters(failure_probability=failure_probability, counts=counts, reals={})
-    found: list[EarlyStop] = []
+    stops: list[EarlyStop] = []
     rounds = num_rounds or 1
     while rounds <= (num_rounds or textbook_mwem.MAX_ROUNDS):
         try:
             noise = textbook_mwem.round_noise(guarantee, rounds, stops=True)
         except InputError:
             # A larger number of rounds needs more noise.
-            if not found:
+            if not stops:
                 raise
             break
         threshold = noise.stopping_threshold(num_cells, num_records, failure_probability)
         below = _rounded_up(threshold / num_records)
         error = noise.stopped_error(below * num_records, num_queries, failure_probability)
-        found.append(EarlyStop(rounds, below, error))
+        stops.append(EarlyStop(rounds, below, error))
         rounds = max(rounds + 1, round(rounds * _GROWTH))
-    return min(found, key=lambda each: each.max_error)
+    return min(stops, key=lambda each: each.max_error)
 
 
 def _rounded_up(share: float) -> float:

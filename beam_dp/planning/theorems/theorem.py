@@ -183,11 +183,11 @@ def queries_allowed(
     first = least_integer(lambda count: is_too_many(max(count, least)), MAX_EXACT)
     if first is None:
         beyond = least_integer(lambda more: is_too_many(_power(more)), _MAX_POWER - _EXACT_POWER)
-        found = MAX_QUERIES if beyond is None else _power(beyond - 1)
+        largest = MAX_QUERIES if beyond is None else _power(beyond - 1)
     else:
-        found = first - 1
-    theorem = theorem_of(found)
-    return found if theorem.failure_probability(num_records) <= failure_probability else 0
+        largest = first - 1
+    theorem = theorem_of(largest)
+    return largest if theorem.failure_probability(num_records) <= failure_probability else 0
 
 
 def _power(more: int) -> int:

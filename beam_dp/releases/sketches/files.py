@@ -127,7 +127,7 @@ def _columns(histogram: NoisyCounts) -> list[avro.Packed]:
     keys = (key.encode() if isinstance(key, str) else key for key in histogram.keys)
     written = [b"\0" if key is None else b"\2" + avro.encode("bytes", key) for key in keys]
     return [
-        *(avro.Packed.together(avro.encode_longs(each), avro.long_lengths(each)) for each in longs),
+        *(avro.Packed.together(avro.encode_longs(long), avro.long_lengths(long)) for long in longs),
         avro.Packed.of(written),
     ]
 

@@ -331,7 +331,7 @@ class HorizonRelease(OfWorkload, Displayed):
         for number, held in blocks.parts(first, stop):
             inside, weight = held, 0.0
             windows = blocks.windows(number)
-            if number in self.blocks and all(each in self.windows for each in windows):
+            if number in self.blocks and all(window in self.windows for window in windows):
                 block = self._tables("block", number)
                 ratio = block.measured[0].variance / window_variance
                 inside, weight = windows, block_weight(len(held), len(windows), ratio)

@@ -233,7 +233,7 @@ def _looks(text: str) -> str:
 def _num_read(attribute: Attribute, parts: list[pa.Array]) -> int:
     """Returns the number of values that have a level."""
     codes = (encode_column(attribute, part) for part in parts)
-    return sum(int(np.count_nonzero(each != LEFT_OUT)) for each in codes)
+    return sum(int(np.count_nonzero(code != LEFT_OUT)) for code in codes)
 
 
 def _shown(scalar: pa.Scalar) -> str:

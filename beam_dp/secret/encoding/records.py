@@ -132,7 +132,7 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
     cells = np.empty(batch.num_rows, np.int32 if domain.num_cells <= 2**31 else np.int64)
     filled = 0
     for part in batches:
-        columns = [_windows(each, column_of(part, each.attribute.name)) for each in levels]
+        columns = [_windows(level, column_of(part, level.attribute.name)) for level in levels]
         for _ in range(0, part.num_rows, _WINDOW):
             window = [next(column) for column in columns]
             filled += _fill_cells(cells[filled:], domain, window)

@@ -355,7 +355,7 @@ def _read(scalar: pa.Scalar) -> object:
     if pa.types.is_map(kind):
         return _dictionary((_read(pair[0]), pair[1]) for pair in scalar.values)
     if pa.types.is_nested(kind):
-        return [_read(each) for each in scalar.values]
+        return [_read(value) for value in scalar.values]
     return scalar.as_py()
 
 

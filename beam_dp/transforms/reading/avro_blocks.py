@@ -87,11 +87,11 @@ def _union(kind: Schema) -> list[Schema]:
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
     members = [named.get(each, each) if isinstance(each, str) else each for each in _union(kind)]
     # A union is readable only if a member other than null is readable.
-    values = [each for each in members if _stored(each) is not Kind.UNKNOWN] or members
+    values = [member for member in members if _stored(member) is not Kind.UNKNOWN] or members
     is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
     return ColumnType(
         " or ".join(map(_name, members)),
-        frozenset(_meaning(each, is_alone) for each in values),
+        frozenset(_meaning(value, is_alone) for value in values),
         stored=frozenset(_stored(each) for each in values),
     )
 

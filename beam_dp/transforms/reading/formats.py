@@ -20,9 +20,8 @@ import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dp.domain.schemas.file_kinds import format_name
+from beam_dp.domain.schemas.file_kinds import Decompressed, compression_of, format_name
 from beam_dp.secret.encoding.layouts import ColumnType
-from beam_dp.storage.compressed import Decompressed, compression_of
 from beam_dp.transforms.job_page import FileError, ReadError
 
 

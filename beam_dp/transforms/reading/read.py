@@ -277,10 +277,10 @@ class ReadRecords(RecordSource):
         """
         # Raises ReadError if a file is damaged, or lacks a column.
         known = list(attributes)
-        files: Iterable[tuple[str, int, float | None]] = ((*each, None) for each in self.files)
+        files: Iterable[tuple[str, int, float | None]] = ((*file, None) for file in self.files)
         if FILE_TIME in times:
             check_times(self.pattern)
-            columns = [each for each in columns if each != FILE_TIME]
+            columns = [column for column in columns if column != FILE_TIME]
             files = timed_files(self.pattern)
         for path, num_bytes, modified in files:
             for batch in self.file_batches(path, num_bytes, columns, known, times):

@@ -238,7 +238,7 @@ class _ReadPartition(beam.DoFn):
                 if messages:
                     if not tracker.try_claim(messages[-1].offset()):
                         return
-                    arrivals = [_arrival(self.source.name, each) for each in messages]
+                    arrivals = [_arrival(self.source.name, message) for message in messages]
                     yield from self._records(messages, arrivals)
                     last = arrivals[-1] / 1000
                     self._move(watermark, min(last, asked))
@@ -296,7 +296,7 @@ class _ReadPartition(beam.DoFn):
         from confluent_kafka import KafkaError
 
         messages = consumer.consume(_MESSAGES, timeout=0.1)
-        errors = [each.error() for each in messages if each.error() is not None]
+        errors = [message.error() for message in messages if message.error() is not None]
         ends = [error for error in errors if error.code() == KafkaError._PARTITION_EOF]
         for error in errors:
             if error not in ends and not error.retriable():

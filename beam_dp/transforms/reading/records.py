@@ -127,8 +127,8 @@ def _kinds_of_class(kind: type) -> tuple[Kind, ...]:
 def _derived(kind: type) -> Iterator[type]:
     yield kind
     subclasses: list[type] = type.__subclasses__(kind)
-    for each in subclasses:
-        yield from _derived(each)
+    for subclass in subclasses:
+        yield from _derived(subclass)
 
 
 def _name(kind: Any) -> str:
@@ -320,7 +320,7 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
     if values is None:
         read = [found for row in rows if (found := _values(row, columns)) is not None]
         values = [[found[place] for found in read] for place in range(len(columns))]
-    return pa.record_batch([arrow_column(each) for each in values], names=list(columns))
+    return pa.record_batch([arrow_column(value) for value in values], names=list(columns))
 
 
 def _values_of_one_kind(rows: list[Any], columns: Sequence[str]) -> list[Sequence[Any]] | None:
