@@ -46,8 +46,8 @@ class Finding(NamedTuple):
 
 def _run(options: argparse.Namespace) -> int:
     """Prints the findings; returns 1 if a part that releases need is broken."""
-    own = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
-    core = [_python(), own, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
+    package = Finding("works", "beam_dp", _version("beam_dp") or "a checkout that is not installed")
+    core = [_python(), package, *starmap(_loaded, (READING | MAKING).items()), _kernel()]
     local, *others = _runners()
     core.append(local)
     _print("needed to make a release", core)
@@ -69,8 +69,8 @@ def _run(options: argparse.Namespace) -> int:
 def _python() -> Finding:
     oldest = ".".join(map(str, _OLDEST_PYTHON))
     is_new = sys.version_info >= _OLDEST_PYTHON
-    told = platform.python_version() + ("" if is_new else f": must be {oldest} or newer")
-    return Finding("works" if is_new else "broken", "Python", told)
+    version = platform.python_version() + ("" if is_new else f": must be {oldest} or newer")
+    return Finding("works" if is_new else "broken", "Python", version)
 
 
 def _loaded(package: str, module: str) -> Finding:
@@ -98,8 +98,8 @@ def _kernel() -> Finding:
         return Finding("broken", "hashing kernel", str(error))
     if backend != "numpy":
         return Finding("works", "hashing kernel", f"compiled, {backend}")
-    told = "numpy: the same results, but about 100 times slower; install a C compiler, then beam_dp"
-    return Finding("works", "hashing kernel", f"{told} again")
+    text = "numpy: the same results, but about 100 times slower; install a C compiler, then beam_dp"
+    return Finding("works", "hashing kernel", f"{text} again")
 
 
 def _runners() -> list[Finding]:
@@ -145,9 +145,9 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
     print(f"{title}:")
     for finding in findings:
         start = f"  {finding.state:<8} {finding.what:<16} "
-        told = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
+        text = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
         lines = textwrap.wrap(
-            told,
+            text,
             80,
             initial_indent=start,
             subsequent_indent=" " * 28,

@@ -73,13 +73,13 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
 
 def _types(text: str | None) -> dict[str, str]:
     """Returns the types that a flag states, by column."""
-    found = {}
-    for each in text.split(",") if text else ():
-        name, is_given, kind = each.rpartition("=")
+    types = {}
+    for pair in text.split(",") if text else ():
+        name, is_given, kind = pair.rpartition("=")
         if not is_given:
-            raise InputError("types", each, "must be NAME=TYPE, such as age=numeric")
-        found[name] = kind
-    return found
+            raise InputError("types", pair, "must be NAME=TYPE, such as age=numeric")
+        types[name] = kind
+    return types
 
 
 def _print(draft: DomainDraft, output: str) -> None:
@@ -92,8 +92,8 @@ def _print(draft: DomainDraft, output: str) -> None:
         (str(each.attribute), each.key, "as above" if each.task == above else each.task)
         for above, each in zip(["", *(point.task for point in points)], points, strict=False)
     ]
-    held = counted(len(draft.attributes), "attribute")
-    console.print(f"{output}: {held}, {counted(len(points), 'open point')}", markup=False)
+    attributes = counted(len(draft.attributes), "attribute")
+    console.print(f"{output}: {attributes}, {counted(len(points), 'open point')}", markup=False)
     for header, rows in (
         (("column", "open", "what to do"), open_rows),
         (("column", "reason why it is left out"), draft.left_out),

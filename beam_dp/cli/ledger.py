@@ -90,11 +90,11 @@ def _run(options: argparse.Namespace) -> None:
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:
     values: dict[str, Any] = {}
     *required, composition, allow_large_delta = _DECLARATION
-    for each in required:
-        values[each.name] = getattr(options, each.name)
-        if values[each.name] is None:
-            meaning = each.help.removeprefix("with --declare: ")
-            raise FlagError(f"--{each.name} is required with --declare: {meaning}")
+    for flag in required:
+        values[flag.name] = getattr(options, flag.name)
+        if values[flag.name] is None:
+            meaning = flag.help.removeprefix("with --declare: ")
+            raise FlagError(f"--{flag.name} is required with --declare: {meaning}")
     if options.composition is not None:
         values[composition.name] = options.composition
     for name in ("epsilon", "delta"):
@@ -140,7 +140,7 @@ def _table(name: str, reports: Sequence[Mapping[str, Any]]) -> RenderableType:
         rows = [row for entry in entries for row in _entry_rows(entry)]
         parts.append(plain_table(("release", ""), rows))
         states = {entry["state"] for entry in entries}
-        rows = [(state, told) for state, told in _STATES.items() if state in states]
+        rows = [(state, meaning) for state, meaning in _STATES.items() if state in states]
         if rows:
             parts.append(plain_table(("state", ""), rows))
     return below_each_other(parts)
@@ -153,13 +153,13 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
     a release that may fail with some probability, such as a histogram of keys.
     """
     left = {kind: down_to_digits(epsilon, 4) for kind, epsilon in epsilons.items()}
-    told = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]
-    held = down_to_digits(slack, 4)
-    if told and held > 0:  # a histogram of keys also needs some epsilon
-        told.append(f"delta {held:g} for a histogram of keys")
-    if not told:
+    lines = [f"epsilon {left[kind]:g} for {words}" for kind, words in _KINDS if left[kind] > 0]
+    rest = down_to_digits(slack, 4)
+    if lines and rest > 0:  # a histogram of keys also needs some epsilon
+        lines.append(f"delta {rest:g} for a histogram of keys")
+    if not lines:
         return ["nothing"]
-    return told if len(told) > len(_KINDS) else [*told, "nothing for others"]
+    return lines if len(lines) > len(_KINDS) else [*lines, "nothing for others"]
 
 
 def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:

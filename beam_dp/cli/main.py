@@ -77,8 +77,8 @@ def _main(arguments: list[str]) -> int:
 def command(name: str) -> command_line.Command:
     """Returns a command that does not run on Beam; imports its module."""
     module = importlib.import_module(f"beam_dp.cli.{_MODULES[name][0]}")
-    found: command_line.Command = module.COMMANDS[name]
-    return found
+    chosen: command_line.Command = module.COMMANDS[name]
+    return chosen
 
 
 def flags_of_command(name: str) -> tuple[Flag, ...]:
@@ -112,17 +112,17 @@ def command_parsers(
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
-    known = [*_MODULES, *PIPELINES]
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in known:
+    names = [*_MODULES, *PIPELINES]
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in names:
         # A first word, such as release, stands for all its commands.
-        near = nearest(arguments[0], [*(name.partition("-")[0] for name in known), *known])
-        meant = [name for name in known if f"{name}-".startswith(f"{near}-")]
-        told = f"{arguments[0]!r} is not a command. Did you mean {listed(meant, 'or')}?"
-        raise FlagError(told if len(meant) > 1 else f"{told} Commands: {', '.join(known)}")
-    parser, commands = command_parsers([name for name in known if name in arguments])
+        near = nearest(arguments[0], [*(name.partition("-")[0] for name in names), *names])
+        meant = [name for name in names if f"{name}-".startswith(f"{near}-")]
+        message = f"{arguments[0]!r} is not a command. Did you mean {listed(meant, 'or')}?"
+        raise FlagError(message if len(meant) > 1 else f"{message} Commands: {', '.join(names)}")
+    parser, commands = command_parsers([name for name in names if name in arguments])
     options, unknown = parser.parse_known_args(arguments)
     if unknown and not unknown[0].startswith("-"):
-        columns = [each.name for each in flags_of_command(options.command) if each.metavar == "a,b"]
+        columns = [flag.name for flag in flags_of_command(options.command) if flag.metavar == "a,b"]
         raise command_line.no_flag(unknown[0], arguments, columns)
     if unknown:
         actions = commands[options.command]._actions

@@ -60,8 +60,8 @@ def _describe(options: argparse.Namespace) -> None:
     # Reading a release verifies it, so the card can be trusted here.
     text = store_for(options.directory, "release").read(HORIZON if is_horizon else CARD).decode()
     if is_horizon:
-        found = {"windows": [*release.windows], "blocks": [*release.blocks]}
-        text = json.dumps({**json.loads(text), "released": found}, ensure_ascii=False) + "\n"
+        released = {"windows": [*release.windows], "blocks": [*release.blocks]}
+        text = json.dumps({**json.loads(text), "released": released}, ensure_ascii=False) + "\n"
     print(text, end="")
 
 
@@ -84,41 +84,41 @@ def _verify(options: argparse.Namespace) -> int:
     from beam_dp.releases.kinds import read_any, verify_release
 
     release = read_any(options.directory, check_rows=True)
-    found = verify_release(release)
+    check = verify_release(release)
     if options.ledger is not None:
-        found = _with_entry(found, release, _entry(options.ledger, release))
+        check = _with_entry(check, release, _entry(options.ledger, release))
     if options.json:
-        print(json.dumps(found.to_json(), ensure_ascii=False, indent=2))
+        print(json.dumps(check.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(told(found))
-    return 0 if found.holds else EXIT_DOES_NOT_HOLD
+        Console().print(told(check))
+    return 0 if check.holds else EXIT_DOES_NOT_HOLD
 
 
-def told(found: Verification) -> RenderableType:
+def told(check: Verification) -> RenderableType:
     """Returns the steps, an explanation of their symbols, faults, notes and the verdict."""
     from beam_dp.views.terminal import below_each_other, plain_table, plain_text, promise_facts
 
-    kind = found.kind.replace("_", " ")
-    facts = {"mechanism": found.mechanism, **promise_facts(found.promise)}
+    kind = check.kind.replace("_", " ")
+    facts = {"mechanism": check.mechanism, **promise_facts(check.promise)}
     rows = []
-    for place, step in enumerate((*found.steps, found.together), start=1):
-        rows += _step_rows("=" if step is found.together else str(place), step)
+    for place, step in enumerate((*check.steps, check.together), start=1):
+        rows += _step_rows("=" if step is check.together else str(place), step)
     parts: list[RenderableType] = [
         plain_table(("release", kind), facts.items()),
         plain_table(("step", "", ""), rows),
     ]
-    formulas = " ".join(step.formula for step in (*found.steps, found.together))
-    words = [each for each in _WORDS.items() if each[0] in formulas]
+    formulas = " ".join(step.formula for step in (*check.steps, check.together))
+    words = [item for item in _WORDS.items() if item[0] in formulas]
     if words:
         parts.append(plain_table(("where", ""), words))
-    if found.faults:
-        lines = [(fault,) for fault in found.faults[:_SHOWN_FAULTS]]
-        if len(found.faults) > _SHOWN_FAULTS:
-            lines.append((f"and {len(found.faults) - _SHOWN_FAULTS:,} more: see --json",))
+    if check.faults:
+        lines = [(fault,) for fault in check.faults[:_SHOWN_FAULTS]]
+        if len(check.faults) > _SHOWN_FAULTS:
+            lines.append((f"and {len(check.faults) - _SHOWN_FAULTS:,} more: see --json",))
         parts.append(plain_table(("wrong",), lines))
-    if found.notes:
-        parts.append(plain_table(("note",), [(note,) for note in found.notes]))
-    return below_each_other([*parts, plain_text(verdict(found), "green" if found.holds else "red")])
+    if check.notes:
+        parts.append(plain_table(("note",), [(note,) for note in check.notes]))
+    return below_each_other([*parts, plain_text(verdict(check), "green" if check.holds else "red")])
 
 
 def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
@@ -128,21 +128,21 @@ def _step_rows(place: str, step: Step) -> list[tuple[str, str, str]]:
     return rows
 
 
-def verdict(found: Verification) -> str:
+def verdict(check: Verification) -> str:
     """Returns one line that states whether the guarantee is kept."""
     from beam_dp.privacy.steps import above, more_than
 
-    figures = f"{found.num_figures:,} figures of the card were recomputed and agree"
-    if found.epsilon == float("inf"):
+    figures = f"{check.num_figures:,} figures of the card were recomputed and agree"
+    if check.epsilon == float("inf"):
         return "does not hold: at the promised delta, no epsilon is large enough"
-    promised = f"{above(found.promise.epsilon)} was promised"
-    if found.epsilon > found.promise.epsilon:
-        true = more_than(found.epsilon, found.promise.epsilon)
-        return f"does not hold: epsilon {true} at delta {found.promise.delta:g}, where {promised}"
-    told = f"epsilon {above(found.epsilon)} at delta {found.promise.delta:g}"
-    if found.holds:
-        return f"holds: {told}, where {promised}; {figures}"
-    return f"does not hold: {told}, where {promised}, but some figures of the card are wrong"
+    promised = f"{above(check.promise.epsilon)} was promised"
+    if check.epsilon > check.promise.epsilon:
+        true = more_than(check.epsilon, check.promise.epsilon)
+        return f"does not hold: epsilon {true} at delta {check.promise.delta:g}, where {promised}"
+    loss = f"epsilon {above(check.epsilon)} at delta {check.promise.delta:g}"
+    if check.holds:
+        return f"holds: {loss}, where {promised}; {figures}"
+    return f"does not hold: {loss}, where {promised}, but some figures of the card are wrong"
 
 
 def _diff(options: argparse.Namespace) -> None:
@@ -161,17 +161,17 @@ def _diff(options: argparse.Namespace) -> None:
             "B", options.second, "must be a different release from A: both are the same draw"
         )
     workload = None if options.marginal is None else _workload(first, options.marginal)
-    found = _compared(first, second, workload)
+    cells = _compared(first, second, workload)
     if options.json:
-        print(json.dumps([each.to_json() for each in found], ensure_ascii=False))
+        print(json.dumps([cell.to_json() for cell in cells], ensure_ascii=False))
         return
     columns = ("cell", "A", "B", "difference", "standard error", "z")
-    rows = [_cell_row(each) for each in found[: options.limit]]
+    rows = [_cell_row(cell) for cell in cells[: options.limit]]
     print(f"A  {options.first}\nB  {options.second}\n")
     print_table(columns, rows, range(1, len(columns)))
-    if len(found) > options.limit:
-        print(f"{options.limit:,} of {len(found):,} cells are shown; --limit shows more")
-    print(f"\n{_z_scores_text(found)}")
+    if len(cells) > options.limit:
+        print(f"{options.limit:,} of {len(cells):,} cells are shown; --limit shows more")
+    print(f"\n{_z_scores_text(cells)}")
 
 
 def _compared(first: Release, second: Release, workload: Workload | None) -> list[CellDifference]:
@@ -186,23 +186,23 @@ def _compared(first: Release, second: Release, workload: Workload | None) -> lis
         raise refused("marginal", None, condition) from None
 
 
-def _cell_row(each: CellDifference) -> tuple[str, ...]:
-    cell = ", ".join(f"{name} {label}" for name, label in each.cell)
-    numbers = (f"{each.first:,.1f}", f"{each.second:,.1f}", f"{each.difference:+,.1f}")
-    if each.standard_error is None or each.z_score is None:
-        return cell, *numbers, "no error bar", ""
-    return cell, *numbers, f"{each.standard_error:,.1f}", f"{each.z_score:+.2f}"
+def _cell_row(cell: CellDifference) -> tuple[str, ...]:
+    labels = ", ".join(f"{name} {label}" for name, label in cell.cell)
+    numbers = (f"{cell.first:,.1f}", f"{cell.second:,.1f}", f"{cell.difference:+,.1f}")
+    if cell.standard_error is None or cell.z_score is None:
+        return labels, *numbers, "no error bar", ""
+    return labels, *numbers, f"{cell.standard_error:,.1f}", f"{cell.z_score:+.2f}"
 
 
-def _z_scores_text(found: list[CellDifference]) -> str:
+def _z_scores_text(cells: list[CellDifference]) -> str:
     """Returns the numbers of large z-scores, in lines of at most 80 characters."""
-    scores = [each.z_score for each in found if each.z_score is not None]
+    scores = [cell.z_score for cell in cells if cell.z_score is not None]
     if not scores:
         return "No cell has an error bar: noise alone may explain every difference, or none."
     far = sum(abs(score) > _FAR for score in scores)
     lines = [f"{far:,} of {len(scores):,} cells differ by more than {_FAR:g} standard errors (z)."]
-    if len(scores) < len(found):
-        lines.append(f"{len(found) - len(scores):,} cells without an error bar.")
+    if len(scores) < len(cells):
+        lines.append(f"{len(cells) - len(scores):,} cells without an error bar.")
     lines.append("Noise alone does that to 3 cells in 1,000, or up to 10 if it is Laplace noise.")
     return "\n".join(lines)
 
@@ -361,13 +361,13 @@ def _check_output(output: pathlib.Path) -> None:
         raise InputError("output", str(output), "must be in a directory that exists")
 
 
-def _with_entry(found: Verification, release: AnyRelease, entry: Entry) -> Verification:
+def _with_entry(check: Verification, release: AnyRelease, entry: Entry) -> Verification:
     """Returns a verification that also compares the card with the entry that paid."""
-    wrong = (f"ledger entry {entry.release_id}: {each}" for each in _wrong(release, found, entry))
-    return dataclasses.replace(found, faults=(*found.faults, *wrong))
+    wrong = (f"ledger entry {entry.release_id}: {fault}" for fault in _wrong(release, check, entry))
+    return dataclasses.replace(check, faults=(*check.faults, *wrong))
 
 
-def _wrong(release: AnyRelease, found: Verification, entry: Entry) -> Iterator[str]:
+def _wrong(release: AnyRelease, check: Verification, entry: Entry) -> Iterator[str]:
     """Yields what a card states otherwise than the entry: a changed card, or another's entry."""
     from beam_dp.releases.verdict import differences
 
@@ -380,11 +380,11 @@ def _wrong(release: AnyRelease, found: Verification, entry: Entry) -> Iterator[s
         mechanism = entry.mechanism
     yield from differences(promise, paid, "guarantee")
     yield from differences(mechanism, entry.mechanism, "mechanism")
-    if not entry.loss.covers(found.together.loss.in_doubles()):
+    if not entry.loss.covers(check.together.loss.in_doubles()):
         yield "it paid for a smaller privacy loss than the noise of the card has"
     earlier = (getattr(release, name, None) for name in ("discovered", "records_per_unit"))
     # The entry of several releases names the first of them.
-    drawn = {release.id, *(each.draw_id for each in earlier if each is not None)}
+    drawn = {release.id, *(part.draw_id for part in earlier if part is not None)}
     if entry.draw_id is not None and entry.draw_id not in drawn:
         yield f"it paid for draw {entry.draw_id}, and this release is draw {release.id}"
 
@@ -394,11 +394,11 @@ def _entry(url: str, release: AnyRelease) -> Entry:
     from beam_dp.privacy.ledger.ledger import Ledger
     from beam_dp.views.page import paid_by
 
-    ledger, named, own = Ledger(url), paid_by(release), release.id
-    entries = [each for data in ledger.datasets() for each in ledger.entries(data.dataset_id)]
+    ledger, named, release_id = Ledger(url), paid_by(release), release.id
+    entries = [paid for data in ledger.datasets() for paid in ledger.entries(data.dataset_id)]
     for entry in entries:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))
-        if entry.release_id == named or own in ids:
+        if entry.release_id == named or release_id in ids:
             return entry
     condition = "must be the ledger that paid for this release; this one has no entry for it"
     raise InputError("ledger", ledger.name, condition)

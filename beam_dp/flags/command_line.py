@@ -86,9 +86,9 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
     return f"--{text}"
 
 
-def unknown_flag(name: str, known: Sequence[str]) -> FlagError:
+def unknown_flag(name: str, names: Sequence[str]) -> FlagError:
     """Returns the error for an unknown flag, with the flags that begin so, or the nearest one."""
-    near = [each for each in known if each.startswith(name)] or [nearest(name, known)]
+    near = [flag for flag in names if flag.startswith(name)] or [nearest(name, names)]
     if name in ("--median", "--percentile"):
         near = ["--quantile 0.5 --of COLUMN"]
     return FlagError(f"{name} is not a flag. Did you mean {listed(near, 'or')}?")
@@ -98,7 +98,7 @@ def no_flag(
     text: str, argv: Sequence[str], columns: Sequence[str] = (), patterns: Sequence[str] = ()
 ) -> FlagError:
     """Returns the error for an argument without a flag, with a hint about the likely mistake."""
-    told, flag, values = f"Unexpected argument {text!r}.", "", list[str]()
+    message, flag, values = f"Unexpected argument {text!r}.", "", list[str]()
     for word in argv:
         if word.startswith("--"):
             if text in values[1:]:
@@ -108,22 +108,22 @@ def no_flag(
         else:
             values.append(word)
     if text in values[1:] and flag in columns:
-        told += f" Separate columns by commas: --{flag} {shlex.quote(','.join(values))}"
+        message += f" Separate columns by commas: --{flag} {shlex.quote(','.join(values))}"
     if text in values[1:] and flag in patterns:
-        told += f" Put the pattern in quotes: --{flag} '*.csv'"
-    return FlagError(told)
+        message += f" Put the pattern in quotes: --{flag} '*.csv'"
+    return FlagError(message)
 
 
 def _check_slips(rest: Sequence[str], flags: Sequence[Flag], argv: Sequence[str]) -> None:
     if rest and not rest[0].startswith("-"):
         patterns = [flag.name for flag in flags if flag.form == "files"]
         raise no_flag(rest[0], argv, patterns=patterns)
-    known = [f"--{flag.name}" for flag in flags]
+    names = [f"--{flag.name}" for flag in flags]
     for name in (text.partition("=")[0] for text in rest):
-        is_short = len(name) > 2 and any(each.startswith(name) for each in known)
-        near = difflib.get_close_matches(name, known, n=1, cutoff=SLIP)
+        is_short = len(name) > 2 and any(flag.startswith(name) for flag in names)
+        near = difflib.get_close_matches(name, names, n=1, cutoff=SLIP)
         if near or (is_short and name not in _kept(BEAM_FLAGS_FILE)["flags"]):
-            raise unknown_flag(name, known)
+            raise unknown_flag(name, names)
 
 
 def check_files(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
@@ -186,15 +186,15 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
 
 @functools.cache
 def _kept(path: pathlib.Path = FLAGS_FILE) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+    kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return kept
 
 
 def import_program(name: str) -> ModuleType:
     """Imports a module of ``pipelines/``."""
     beside = pathlib.Path(__file__).parents[2] / "pipelines" / "__init__.py"
-    found = importlib.util.find_spec("pipelines")
+    spec = importlib.util.find_spec("pipelines")
     # Another distribution may also install a package with the name `pipelines`.
-    is_checkout = found is not None and found.origin == str(beside)
+    is_checkout = spec is not None and spec.origin == str(beside)
     package = "pipelines" if is_checkout else "beam_dp.pipelines"
     return importlib.import_module(f"{package}.{name}")

@@ -219,11 +219,11 @@ def check_applies(
 ) -> None:
     """Refuses flags that apply only to mechanisms other than the chosen one."""
     # ``flags_of``: the flags of each mechanism. Flags that are not listed apply to all mechanisms.
-    known = {flag.name: flag for flags in flags_of.values() for flag in flags}
-    own = {flag.name for flag in flags_of[chosen]}
+    named = {flag.name: flag for flags in flags_of.values() for flag in flags}
+    names = {flag.name for flag in flags_of[chosen]}
     for name, text in given.items():
-        if name in known and name not in own and text != known[name].default:
-            takers = [each for each, flags in flags_of.items() if name in {f.name for f in flags}]
+        if name in named and name not in names and text != named[name].default:
+            takers = [kind for kind, flags in flags_of.items() if name in {f.name for f in flags}]
             raise FlagError(f"--{name} applies only to --mechanism {listed(takers)}")
 
 
@@ -247,7 +247,7 @@ def listed(names: Sequence[str], word: str = "and") -> str:
 
 def nearest(name: str, known: Sequence[str]) -> str:
     """Returns the known name that begins so, or is most similar to the given name."""
-    longer = [each for each in known if name and each.startswith(name)]
+    longer = [text for text in known if name and text.startswith(name)]
     return (longer or difflib.get_close_matches(name, known, n=1, cutoff=0.0))[0]
 
 
@@ -297,11 +297,11 @@ class OrWord:
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:
     """Returns the flags of dataclasses in order, without repeating a name."""
-    found: dict[str, Flag] = {}
-    for each in options:
-        for _, flag, _ in _options(each):
-            found.setdefault(flag.name, flag)
-    return tuple(found.values())
+    flags: dict[str, Flag] = {}
+    for kind in options:
+        for _, flag, _ in _options(kind):
+            flags.setdefault(flag.name, flag)
+    return tuple(flags.values())
 
 
 def values_of(options: type[Any], given: Mapping[str, str]) -> dict[str, Any]:

@@ -220,11 +220,11 @@ def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
     If a release is to choose the limit, this is the largest limit that it may choose.
     """
     if given.get(flag.name) == DISCOVER:
-        most = MOST_RECORDS_PER_UNIT
-        if most.name not in given:
-            condition = f"is required with --{flag.name} {DISCOVER}: {most.help}"
-            raise FlagError(f"--{most.name} {condition}")
-        return integer(most.name, given[most.name])
+        limit = MOST_RECORDS_PER_UNIT
+        if limit.name not in given:
+            condition = f"is required with --{flag.name} {DISCOVER}: {limit.help}"
+            raise FlagError(f"--{limit.name} {condition}")
+        return integer(limit.name, given[limit.name])
     if flag.name in given:
         return integer(flag.name, given[flag.name])
     unit = given["privacy_unit"]

@@ -109,9 +109,9 @@ def read_window_unit(given: Mapping[str, str]) -> WindowUnit:
 
 def read_measured(given: Mapping[str, str]) -> dict[str, Any]:
     """Returns the arguments for the planner of windows from ``QUESTIONS`` and ``BLOCK``."""
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if "questions" in given:
-        found["questions"] = tuple(text.strip() for text in given["questions"].split(","))
+        options["questions"] = tuple(text.strip() for text in given["questions"].split(","))
     if "block" in given:
-        found["block"] = integer("block", given["block"])
-    return found
+        options["block"] = integer("block", given["block"])
+    return options

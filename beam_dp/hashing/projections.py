@@ -322,8 +322,8 @@ class Distortion:
             powers = [1.0 if j == 2 else 0.0 for j in orders]
         moments = _moments(powers)
         chances = self.num_queries * self.projection_width / failure_probability
-        found = min(math.pow(chances * moments[p], 1 / p) for p in orders if p % 2 == 0)
-        return min(float(self.sparsity), found * math.sqrt(mean))
+        bound = min(math.pow(chances * moments[p], 1 / p) for p in orders if p % 2 == 0)
+        return min(float(self.sparsity), bound * math.sqrt(mean))
 
     @property
     def _is_dense(self) -> bool:
@@ -401,8 +401,8 @@ def _graphs(edges: int) -> list[int]:
     for n in range(edges + 1):
         total = sum(math.comb(n, k) * ((n - 2 * k) ** 2 - n) ** edges for k in range(n + 1))
         values.append(total >> n)
-    found = []
+    graphs = []
     for order in range(edges + 1):
-        found.append(values[0] // math.factorial(order))
+        graphs.append(values[0] // math.factorial(order))
         values = [after - before for before, after in itertools.pairwise(values)]
-    return found
+    return graphs

@@ -30,7 +30,7 @@ def marginal_tables(
 
     ``counts``: records or weights, one axis per name (or number); sums of int64 are exact.
     """
-    found: dict[tuple[Name, ...], NDArray[Number]] = {}
+    tables: dict[tuple[Name, ...], NDArray[Number]] = {}
 
     def visit(table: NDArray[Number], axis: int, sets: set[tuple[Name, ...]]) -> None:
         # All sets keep the first axes of ``table``; the table's other axes are names[axis:].
@@ -38,7 +38,7 @@ def marginal_tables(
             return
         if axis == len(names):
             (attributes,) = sets
-            found[attributes] = np.asarray(table, order="C")
+            tables[attributes] = np.asarray(table, order="C")
             return
         keeping = {attributes for attributes in sets if names[axis] in attributes}
         num_kept = table.ndim - (len(names) - axis)
@@ -47,7 +47,7 @@ def marginal_tables(
         visit(table, axis + 1, keeping)
 
     visit(counts, 0, set(wanted))
-    return found
+    return tables
 
 
 def sum_of_tables(
@@ -167,8 +167,8 @@ class QueryBatch:
         table = np.moveaxis(table, 0, -1)
         for literals in self.literals:
             table = np.moveaxis(self._multiplied(table, literals.sums(table)), 0, -1)
-        found: NDArray[Number] = table.reshape(len(self.axes), -1)[:, self.index]
-        return self._sums(totals, found)
+        answers: NDArray[Number] = table.reshape(len(self.axes), -1)[:, self.index]
+        return self._sums(totals, answers)
 
     def spread(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns tables with the sum of all queries times weights: ``answers`` transposed."""
@@ -185,12 +185,12 @@ class QueryBatch:
         totals = mine.sum(axis=1).reshape(-1, *[1] * len(self.literals))
         return self._sums(totals, np.moveaxis(table, -1, 0))
 
-    def _multiplied(self, table: NDArray[Number], held: NDArray[Number]) -> NDArray[Number]:
+    def _multiplied(self, table: NDArray[Number], values: NDArray[Number]) -> NDArray[Number]:
         """Multiplies by the factors of one attribute, given the sums over its true literals."""
         _, _, _, inside, outside = self.kind.factors
         if not outside:
-            return held
-        sums: NDArray[Number] = outside * table.sum(axis=0) + (inside - outside) * held
+            return values
+        sums: NDArray[Number] = outside * table.sum(axis=0) + (inside - outside) * values
         return sums
 
     def _sums(self, totals: NDArray[Number], products: NDArray[Number]) -> NDArray[Number]:
@@ -199,23 +199,23 @@ class QueryBatch:
         if not constant:
             return products
         sums: NDArray[Any] = constant * totals + sign * products
-        found: NDArray[Any] = sums // divisor if sums.dtype == np.int64 else sums / divisor
-        return found
+        answers: NDArray[Any] = sums // divisor if sums.dtype == np.int64 else sums / divisor
+        return answers
 
 
 def batches_of(queries: Sequence[LinearQuery]) -> tuple[tuple[QueryBatch, ...], ...]:
     """Returns the batches of all queries of literals, in groups that fit in memory together."""
-    found: dict[tuple[str, Axes], list[int]] = {}
+    groups: dict[tuple[str, Axes], list[int]] = {}
     for position, query in enumerate(queries):
         if isinstance(query, LiteralQuery):
-            found.setdefault((type(query).__name__, query.axes), []).append(position)
+            groups.setdefault((type(query).__name__, query.axes), []).append(position)
     alike: dict[tuple[object, ...], tuple[QueryBatch, list[Axes], list[NDArray[np.int64]]]] = {}
-    for (_, axes), positions in sorted(found.items()):
+    for (_, axes), positions in sorted(groups.items()):
         first = queries[positions[0]]
         assert isinstance(first, LiteralQuery)
         kind, shape = type(first), first.shape
         sizes = tuple(shape[axis] for axis in axes)
-        of_position = [(each, _ranges(queries[each])) for each in positions]
+        of_position = [(place, _ranges(queries[place])) for place in positions]
         for literals, part in _within_steps(sizes, of_position):
             batch = _batch(sizes, kind, axes, literals, part)
             key = (kind, sizes, tuple(map(tuple, literals)), batch.index.tobytes())
@@ -278,8 +278,8 @@ def _batch(
         index = index * len(listed) + here
     order = np.argsort(index, kind="stable")
     positions = np.array([position for position, _ in queries])[order]
-    held = tuple(Literals.of(size, each) for size, each in zip(sizes, literals, strict=True))
-    return QueryBatch((axes,), positions[None, :], kind, held, index[order])
+    sides = tuple(Literals.of(size, each) for size, each in zip(sizes, literals, strict=True))
+    return QueryBatch((axes,), positions[None, :], kind, sides, index[order])
 
 
 def _parts(batches: Iterable[QueryBatch]) -> tuple[tuple[QueryBatch, ...], ...]:
@@ -343,49 +343,51 @@ class VectorQuery:
     @property
     def squared(self) -> VectorQuery:
         """Returns the query for the sum of the squared multiples of the product."""
-        return VectorQuery(self.axes, tuple(each**2 for each in self.vectors), 0.0, self.factor**2)
+        return VectorQuery(
+            self.axes, tuple(vector**2 for vector in self.vectors), 0.0, self.factor**2
+        )
 
     def with_vectors(self, vectors: Mapping[int, ArrayLike]) -> VectorQuery:
         """Returns the query multiplied by more vectors, given by position."""
-        found: dict[int, NDArray[np.float64]] = dict(zip(self.axes, self.vectors, strict=True))
+        merged: dict[int, NDArray[np.float64]] = dict(zip(self.axes, self.vectors, strict=True))
         for axis, vector in vectors.items():
             factor = np.asarray(vector, np.float64)
-            found[axis] = found[axis] * factor if axis in found else factor
-        return VectorQuery.of(found)
+            merged[axis] = merged[axis] * factor if axis in merged else factor
+        return VectorQuery.of(merged)
 
 
 def sums_of(table: NDArray[np.float64], queries: Sequence[VectorQuery]) -> Vector:
     """Returns the answers of queries about the attributes of one table."""
-    found = np.empty(len(queries))
+    sums = np.empty(len(queries))
     for start in range(0, len(queries), 64):
         part = queries[start : start + 64]
         if not part[0].axes:
-            found[start : start + len(part)] = float(table)
+            sums[start : start + len(part)] = float(table)
             continue
         stacked = [
-            np.array(vectors) for vectors in zip(*(each.vectors for each in part), strict=True)
+            np.array(vectors) for vectors in zip(*(query.vectors for query in part), strict=True)
         ]
         summed = np.tensordot(stacked[0], table, axes=(1, 0))
         for vectors in stacked[1:]:
             shape = (len(part), vectors.shape[1]) + (1,) * (summed.ndim - 2)
             summed = (summed * vectors.reshape(shape)).sum(axis=1)
-        found[start : start + len(part)] = summed
+        sums[start : start + len(part)] = summed
     constant, factor = affine_parts(queries)
-    return constant * float(table.sum()) + factor * found
+    return constant * float(table.sum()) + factor * sums
 
 
 def sums_over_records(
     codes: Sequence[NDArray[Any]], counts: NDArray[np.int64], queries: Sequence[VectorQuery]
 ) -> Vector:
     """Returns the answers of queries over distinct records, given as codes with their counts."""
-    found = np.empty(len(queries))
+    sums = np.empty(len(queries))
     for place, query in enumerate(queries):
         weights = counts.astype(np.float64)
         for axis, vector in zip(query.axes, query.vectors, strict=True):
             weights *= vector[codes[axis]]
-        found[place] = weights.sum()
+        sums[place] = weights.sum()
     constant, factor = affine_parts(queries)
-    return constant * float(counts.sum()) + factor * found
+    return constant * float(counts.sum()) + factor * sums
 
 
 def affine_parts(queries: Sequence[VectorQuery]) -> tuple[Vector, Vector]:

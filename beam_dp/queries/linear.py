@@ -114,7 +114,7 @@ class Product(LiteralQuery):
             if len(ranges) == 1:
                 slices[2 * place + 1] = slice(*ranges[0])
             else:
-                codes = np.concatenate([np.arange(*each) for each in ranges])
+                codes = np.concatenate([np.arange(*span) for span in ranges])
                 taken.append((2 * place + 1, codes))
         object.__setattr__(self, "_view", view)
         object.__setattr__(self, "_slices", tuple(slices))
@@ -123,7 +123,7 @@ class Product(LiteralQuery):
     @classmethod
     def of(cls, shape: Shape, ranges: Mapping[int, tuple[Range, ...]]) -> Product:
         """Returns the indicator of code ranges by position; full ranges are dropped."""
-        kept = sorted(each for each in ranges.items() if each[1] != ((0, shape[each[0]]),))
+        kept = sorted(item for item in ranges.items() if item[1] != ((0, shape[item[0]]),))
         return cls(shape, tuple(axis for axis, _ in kept), tuple(listed for _, listed in kept))
 
     def count(self, counts: NDArray[np.int64]) -> int:
@@ -139,8 +139,8 @@ class Product(LiteralQuery):
         view = table.reshape(self._view)
         for ranges in itertools.product(*self.ranges):
             index = list(self._slices)
-            for place, each in enumerate(ranges):
-                index[2 * place + 1] = slice(*each)
+            for place, span in enumerate(ranges):
+                index[2 * place + 1] = slice(*span)
             view[tuple(index)] += step
 
     def _held(self, table: NDArray[Any]) -> Any:
@@ -194,13 +194,13 @@ class Parity(LiteralQuery):
 
     def _signs(self) -> list[NDArray[np.int64]]:
         """Returns one array per axis: -1 for codes where the literal is true, otherwise 1."""
-        found = []
+        vectors = []
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
             signs = np.ones(self.shape[axis], np.int64)
             for start, stop in ranges:
                 signs[start:stop] = -1
-            found.append(signs)
-        return found
+            vectors.append(signs)
+        return vectors
 
     def _signed(self, table: NDArray[Any]) -> Any:
         """Returns the sum of a table multiplied by the product of the signs; exact for integers."""
@@ -272,7 +272,7 @@ class Explicit(LinearQuery):
 
 def complement(ranges: Sequence[Range], size: int) -> tuple[Range, ...]:
     """Returns the codes of an attribute outside ascending ranges."""
-    ends = [0, *(end for each in ranges for end in each), size]
+    ends = [0, *(end for span in ranges for end in span), size]
     pairs = zip(ends[::2], ends[1::2], strict=True)
     return tuple((start, stop) for start, stop in pairs if start < stop)
 
@@ -285,7 +285,7 @@ def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Ran
     for axis, listed in zip(axes, ranges, strict=True):
         if not 0 <= axis < len(shape):
             raise InputError("query", axis, f"must be of one of {len(shape)} attributes")
-        ends = [end for each in listed for end in each]
+        ends = [end for span in listed for end in span]
         ascend = all(one < other for one, other in itertools.pairwise(ends))
         if not (ends and ascend and ends[0] >= 0 and ends[-1] <= shape[axis]):
             condition = f"must be ascending ranges of codes in 0..{shape[axis] - 1}"
@@ -295,7 +295,7 @@ def check_codes(shape: Shape, axes: Sequence[int], ranges: Sequence[Sequence[Ran
 def codes_to_json(axes: Sequence[int], ranges: Sequence[Sequence[Range]]) -> list[Any]:
     """Returns ranges of codes, with their positions, as JSON values."""
     return [
-        [axis, [list(each) for each in listed]] for axis, listed in zip(axes, ranges, strict=True)
+        [axis, [list(span) for span in listed]] for axis, listed in zip(axes, ranges, strict=True)
     ]
 
 
@@ -351,7 +351,7 @@ class Disjunction(LiteralQuery):
         A single literal, and a query that is always 1, become a ``Product``, so that equal queries
         compare equal.
         """
-        if any(each == ((0, shape[axis]),) for axis, each in ranges.items()):
+        if any(span == ((0, shape[axis]),) for axis, span in ranges.items()):
             return Product(shape, (), ())
         if len(ranges) == 1:
             return Product.of(shape, ranges)

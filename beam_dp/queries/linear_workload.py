@@ -95,13 +95,13 @@ class LinearWorkload:
 
         ``weights``: the probability of each cell, shape (num_cells,), float64.
         """
-        found = np.empty(len(self))
+        means = np.empty(len(self))
         for batch, tables in self._tables(weights):
-            found[batch.positions] = batch.answers(tables)
+            means[batch.positions] = batch.answers(tables)
         for position, query in self.explicit:
-            found[position] = query.mean(weights)
+            means[position] = query.mean(weights)
         # Rounding may have moved means slightly outside [0, 1].
-        return np.clip(found, 0.0, 1.0)
+        return np.clip(means, 0.0, 1.0)
 
     def counts(self, counts: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns 2^16 times the sum of every query over records, exactly up to 2^62.
@@ -111,13 +111,13 @@ class LinearWorkload:
 
         ``counts``: the number of records per cell, shape (num_cells,), int64, >= 0, sum <= 2^61.
         """
-        found = np.empty(len(self), np.int64)
+        sums = np.empty(len(self), np.int64)
         for batch, tables in self._tables(counts):
             answers = np.minimum(batch.answers(tables), MAX_ANSWER >> linear.VALUE_BITS)
-            found[batch.positions] = answers << linear.VALUE_BITS
+            sums[batch.positions] = answers << linear.VALUE_BITS
         for position, query in self.explicit:
-            found[position] = min(query.count(counts), MAX_ANSWER)
-        return found
+            sums[position] = min(query.count(counts), MAX_ANSWER)
+        return sums
 
     def weighted_sum(self, weights: NDArray[np.int64]) -> NDArray[np.int64]:
         """Returns, for every cell, 2^16 times the exact weighted sum of all queries.
@@ -268,8 +268,8 @@ def _read_lines(text: str, source: str, make: LinearQueries) -> Iterator[linear.
             if isinstance(parsed, dict) and set(parsed) == {"marginal"}:
                 names = parsed["marginal"] if isinstance(parsed["marginal"], list) else []
                 # The code below refuses every value except a list of known names.
-                known = [name for name in names if isinstance(name, str) and name in domain]
-                cells = math.prod(domain[name].size for name in set(known))
+                valid = [name for name in names if isinstance(name, str) and name in domain]
+                cells = math.prod(domain[name].size for name in set(valid))
                 check_num_queries(num_queries + cells, source)
                 queries.extend(make.marginal_cells(parsed["marginal"]))
             else:
@@ -418,11 +418,11 @@ def _last_levels(domain: Domain, spec: str) -> dict[int, list[Literal]]:
 
 def _ways(literals: dict[int, list[Literal]], rest: str, spec: str) -> int:
     """Returns the number K of attributes."""
-    most = len(literals)
+    limit = len(literals)
     ways = int(rest) if rest.isascii() and rest.isdecimal() and len(rest) < 10 else 0
-    if not 1 <= ways <= most:
-        condition = f"the number of attributes must be an integer from 1 to {most}"
-        if not most:
+    if not 1 <= ways <= limit:
+        condition = f"the number of attributes must be an integer from 1 to {limit}"
+        if not limit:
             condition = "no attribute of the domain has two levels"
         raise InputError("workload", spec, condition)
     return ways

@@ -72,10 +72,10 @@ class LinearQueries:
 
     def disjunction(self, literals: Mapping[str, Any]) -> linear.LiteralQuery:
         """Returns the query that is 1 if any literal is true; see ``conjunction``."""
-        found = self._literals("disjunction", literals)
-        if not found:
+        ranges = self._literals("disjunction", literals)
+        if not ranges:
             raise InputError("query", literals, "a disjunction must have at least one literal")
-        return Disjunction.of(self.domain.shape, found)
+        return Disjunction.of(self.domain.shape, ranges)
 
     def marginal_cells(self, names: Sequence[str]) -> Iterator[linear.Product]:
         """Yields one query for each cell of a marginal, in the order of the cells."""
@@ -111,15 +111,15 @@ class LinearQueries:
 
     def prefix(self, attribute: str, high: Any) -> linear.Product:
         """Returns the query that is 1 up to a level of an attribute; see ``interval``."""
-        held = self.domain.attributes[self._axis(attribute)]
-        if isinstance(held, BinnedAttribute):
-            return self.interval(attribute, held.edges[0], high)
-        return self.interval(attribute, held.decode([0])[0], high)
+        ordered = self.domain.attributes[self._axis(attribute)]
+        if isinstance(ordered, BinnedAttribute):
+            return self.interval(attribute, ordered.edges[0], high)
+        return self.interval(attribute, ordered.decode([0])[0], high)
 
     def parity(self, literals: Mapping[str, Any]) -> linear.Parity:
         """Returns the query that is 1 if an odd number of literals is true; see ``conjunction``."""
-        found = self._literals("parity", literals)
-        return linear.Parity(self.domain.shape, tuple(found), tuple(found.values()))
+        ranges = self._literals("parity", literals)
+        return linear.Parity(self.domain.shape, tuple(ranges), tuple(ranges.values()))
 
     def explicit(self, values: ArrayLike) -> linear.Explicit:
         """Returns the query with one value in [0, 1] per cell, rounded to a multiple of 2^-16."""
@@ -147,7 +147,7 @@ class LinearQueries:
         """Returns the query that a line describes, in any form except a negation."""
         if not isinstance(parsed, Mapping) or len(parsed) != 1:
             raise InputError("query", parsed, f"must be an object with one of {_FORMS}")
-        ((form, held),) = parsed.items()
+        ((form, value),) = parsed.items()
         makers: dict[str, Callable[[Any], linear.LinearQuery]] = {
             "conjunction": self.conjunction,
             "disjunction": self.disjunction,
@@ -156,26 +156,26 @@ class LinearQueries:
             "numerators": self._from_numerators,
         }
         if form in makers:
-            return makers[form](held)
+            return makers[form](value)
         if form in ("interval", "prefix"):
             fields = ("attribute", "low", "high") if form == "interval" else ("attribute", "high")
-            if not isinstance(held, Mapping) or set(held) != set(fields):
+            if not isinstance(value, Mapping) or set(value) != set(fields):
                 raise InputError("query", parsed, f"{form} must have {', '.join(fields)}")
             make = self.interval if form == "interval" else self.prefix
-            return make(*(held[name] for name in fields))
+            return make(*(value[name] for name in fields))
         if form == "marginal":
-            next(self.marginal_cells(held))  # raises a more specific error for an invalid marginal
+            next(self.marginal_cells(value))  # raises a more specific error for an invalid marginal
             condition = "is many queries, one per cell; allowed only as a whole line of a file"
             raise InputError("query", form, condition)
         if form in _OF_CODES:
-            return self._from_codes(form, held)
+            return self._from_codes(form, value)
         raise InputError("query", form, f"known are {_FORMS}")
 
     def _literals(self, form: str, literals: Any) -> dict[int, Ranges]:
         """Returns the ranges of codes for each attribute in ``literals``, by position."""
         if not isinstance(literals, Mapping):
             raise InputError("query", literals, f"a {form} must be levels by attribute")
-        found = {}
+        spans = {}
         for name, level in literals.items():
             axis = self._axis(name)
             negated = isinstance(level, Mapping)
@@ -187,8 +187,8 @@ class LinearQueries:
                 ranges = linear.complement(ranges, self.domain.shape[axis])
                 if not ranges:
                     raise InputError("query", level, "must leave at least one level")
-            found[axis] = ranges
-        return dict(sorted(found.items()))
+            spans[axis] = ranges
+        return dict(sorted(spans.items()))
 
     def _levels(self, axis: int, levels: Sequence[Any]) -> Ranges:
         attribute = self.domain.attributes[axis]
@@ -203,21 +203,21 @@ class LinearQueries:
             raise InputError("query", name, condition)
         return self.domain.axes((name,))[0]
 
-    def _from_codes(self, form: str, held: Any) -> linear.LinearQuery:
+    def _from_codes(self, form: str, value: Any) -> linear.LinearQuery:
         try:
-            axes = tuple(_code(axis) for axis, _ in held)
+            axes = tuple(_code(axis) for axis, _ in value)
             ranges = tuple(
-                tuple((_code(start), _code(stop)) for start, stop in listed) for _, listed in held
+                tuple((_code(start), _code(stop)) for start, stop in listed) for _, listed in value
             )
         except (TypeError, ValueError):
-            raise InputError("query", held, "must be axes with ranges of codes") from None
+            raise InputError("query", value, "must be axes with ranges of codes") from None
         return _OF_CODES[form](self.domain.shape, axes, ranges)
 
-    def _from_numerators(self, held: Any) -> linear.Explicit:
+    def _from_numerators(self, listed: Any) -> linear.Explicit:
         try:
-            values = [_code(each) / 2**16 for each in held]
+            values = [_code(code) / 2**16 for code in listed]
         except (TypeError, ValueError, OverflowError):
-            raise InputError("query", type(held).__name__, "must be a list of integers") from None
+            raise InputError("query", type(listed).__name__, "must be a list of integers") from None
         return self.explicit(values)
 
 

@@ -62,12 +62,12 @@ class RowConjunctions:
         if num_free > MAX_FREE_BITS:
             condition = f"must leave at most {MAX_FREE_BITS} of {self.num_bits} bits out"
             raise InputError("num_literals", self.num_literals, condition)
-        for number, what, most in (
+        for number, what, limit in (
             (self._number, "conjunctions", MAX_QUERIES),
             (self._number * self.sparsity, "rows in all conjunctions", MAX_ROWS),
         ):
-            if number > most:
-                condition = f"makes {magnitude(number)} {what}; must make at most {most:,}"
+            if number > limit:
+                condition = f"makes {magnitude(number)} {what}; must make at most {limit:,}"
                 raise InputError("num_literals", self.num_literals, condition)
 
     @property
@@ -115,8 +115,8 @@ def names_row_conjunctions(spec: str) -> bool:
 def parse_row_conjunctions(spec: str) -> RowConjunctions:
     """Reads ``row_conjunctions:D,W`` or ``monotone_row_conjunctions:D,W`` from a command line."""
     form, _, numbers = spec.partition(":")
-    given = [each.strip() for each in numbers.split(",")]
-    if len(given) != 2 or not all(each.isascii() and each.isdecimal() for each in given):
+    given = [text.strip() for text in numbers.split(",")]
+    if len(given) != 2 or not all(text.isascii() and text.isdecimal() for text in given):
         condition = f"must be {form}:D,W, of W literals over D bits, such as {form}:12,10"
         raise InputError("workload", spec, condition)
     try:

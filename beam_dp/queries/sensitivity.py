@@ -71,11 +71,11 @@ def workload_sensitivity(
     """
     exact = True
     norms = _distances(workload, np.zeros(len(workload), np.int64))
-    found = _largest(norms)
+    worst = _largest(norms)
     if Neighboring(neighboring) is Neighboring.REPLACE_ONE:
-        found, exact = _replacement(workload, norms)
+        worst, exact = _replacement(workload, norms)
     k = max_records_per_unit
-    return WorkloadSensitivity(k * found[0], k * k * found[1], exact)
+    return WorkloadSensitivity(k * worst[0], k * k * worst[1], exact)
 
 
 def _replacement(
@@ -116,17 +116,17 @@ def _far_columns(
     workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> Pair:
     """Returns the largest distances of a walk from each column to the column farthest from it."""
-    found = _largest(norms)
+    worst = _largest(norms)
     for norm in range(2):
         cell, seen = int(np.argmax(norms[norm])), set[int]()
         while cell not in seen and len(seen) < _MAX_STEPS:
             seen.add(cell)
             distances = _distances(workload, _column(workload, cell))
-            found = _worse(found, _largest(distances))
+            worst = _worse(worst, _largest(distances))
             cell = int(np.argmax(distances[norm]))
         if not workload.explicit:
             break  # for 0/1 queries, both norms count the queries that differ
-    return found
+    return worst
 
 
 def _is_translation_invariant(workload: LinearWorkload) -> bool:
@@ -170,15 +170,15 @@ def _common(workload: LinearWorkload, cells: NDArray[np.int64]) -> NDArray[np.fl
     """Counts, for each pair of cells, the queries that are 1 at both; float32 is exact to 2^18."""
     common = np.zeros((len(cells), len(cells)), np.float32)
     for rows in _values(workload, cells):
-        held = (rows > 0).astype(np.float32)
-        common += held.T @ held
+        marks = (rows > 0).astype(np.float32)
+        common += marks.T @ marks
     return common
 
 
 def _are_intervals(workload: LinearWorkload) -> bool:
     return all(
-        isinstance(each, linear.Product) and all(len(ranges) == 1 for ranges in each.ranges)
-        for each in workload
+        isinstance(query, linear.Product) and all(len(ranges) == 1 for ranges in query.ranges)
+        for query in workload
     )
 
 
@@ -197,11 +197,11 @@ def _common_of_intervals(workload: LinearWorkload, size: int) -> NDArray[np.floa
 
 
 def _compared(columns: NDArray[np.int64]) -> Pair:
-    found = (0, 0)
+    worst = (0, 0)
     for number in range(1, columns.shape[1]):
         change = np.abs(columns[:, :number] - columns[:, number : number + 1])
-        found = _worse(found, (int(change.sum(axis=0).max()), int((change**2).sum(axis=0).max())))
-    return found
+        worst = _worse(worst, (int(change.sum(axis=0).max()), int((change**2).sum(axis=0).max())))
+    return worst
 
 
 def _named_axes(workload: LinearWorkload) -> set[int]:
@@ -209,7 +209,7 @@ def _named_axes(workload: LinearWorkload) -> set[int]:
     if workload.explicit:
         return set(range(workload.domain.num_attributes))
     return {
-        axis for each in workload if isinstance(each, linear.LiteralQuery) for axis in each.axes
+        axis for query in workload if isinstance(query, linear.LiteralQuery) for axis in query.axes
     }
 
 

@@ -81,17 +81,17 @@ class SparseQuery:
         One record changes the sum by at most 2^16. ``counts`` may omit elements without records.
         """
         # These two sums take most of the time of an answer, so they run in C.
-        held = map(counts.get, self.elements, repeat(0))
+        values = map(counts.get, self.elements, repeat(0))
         if self._is_list:
-            return sum(held) * _ONE
-        return sum(map(mul, self.numerators, held))
+            return sum(values) * _ONE
+        return sum(map(mul, self.numerators, values))
 
     def weigh(self, weights: Mapping[Element, float], common: float) -> float:
         """Returns the sum of query times weight; ``common`` is the weight of all other elements."""
-        held = map(weights.get, self.elements, repeat(common))
+        values = map(weights.get, self.elements, repeat(common))
         if self._is_list:
-            return float(sum(held))
-        return float(sum(map(mul, self.numerators, held))) / _ONE
+            return float(sum(values))
+        return float(sum(map(mul, self.numerators, values))) / _ONE
 
     def to_json(self) -> dict[str, Any]:
         """Returns the query as JSON values that ``from_json`` reads."""
@@ -119,14 +119,14 @@ class SparseQuery:
         """
         if not isinstance(parsed, Mapping) or set(parsed) != {"sparse"}:
             raise InputError("query", parsed, 'must be {"sparse": {element: value, ...}}')
-        held = parsed["sparse"]
-        if isinstance(held, Mapping):
-            return cls(held)
-        if not isinstance(held, list):
-            raise InputError("query", held, "must be values by element, or a list of pairs")
-        if not all(isinstance(pair, list) and len(pair) == 2 for pair in held):
-            raise InputError("query", held, "a list must contain pairs of element and value")
-        return cls([(_decoded(element), value) for element, value in held])
+        listed = parsed["sparse"]
+        if isinstance(listed, Mapping):
+            return cls(listed)
+        if not isinstance(listed, list):
+            raise InputError("query", listed, "must be values by element, or a list of pairs")
+        if not all(isinstance(pair, list) and len(pair) == 2 for pair in listed):
+            raise InputError("query", listed, "a list must contain pairs of element and value")
+        return cls([(_decoded(element), value) for element, value in listed])
 
     def _pairs(self) -> list[tuple[Element, float]]:
         values = [numerator / _ONE for numerator in self.numerators]
@@ -157,19 +157,19 @@ class SparseQuery:
 
 
 def _by_element(pairs: Iterable[tuple[Element, float]]) -> dict[Element, float]:
-    found: dict[Element, float] = {}
+    values: dict[Element, float] = {}
     try:
         for element, value in pairs:
             _check_element(element)
-            if element in found:
+            if element in values:
                 raise InputError("query", element, "must be given once: an element is repeated")
-            found[element] = value
+            values[element] = value
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
         condition = "must be values by element, or pairs of an element and its value"
         raise InputError("query", type(pairs).__name__, condition) from None
-    return found
+    return values
 
 
 def _check(by_element: Mapping[Element, float]) -> None:

@@ -66,9 +66,9 @@ def with_plain_keys(query: SparseQuery) -> SparseQuery:
     plain = {element: _plain(element) for element in query.elements}
     if all(key is element for element, key in plain.items()):
         return query
-    found: dict[Element, Element] = {}
+    keys: dict[Element, Element] = {}
     for element, key in plain.items():
-        if (other := found.setdefault(key, element)) != element:
+        if (other := keys.setdefault(key, element)) != element:
             raise InputError(
                 "query", element, f"must be given once: {shown(other)} is the same key"
             )

@@ -63,8 +63,8 @@ class VCDimension:
         return self.least == self.most
 
     def __str__(self) -> str:
-        most = f"{self.most}, by {_REASONS[self.found_by]}"
-        return most if self.is_exact else f"at most {most}; at least {self.least}"
+        limit = f"{self.most}, by {_REASONS[self.found_by]}"
+        return limit if self.is_exact else f"at most {limit}; at least {self.least}"
 
 
 def matrix_vc_dimension(
@@ -96,31 +96,31 @@ def matrix_vc_dimension(
     checked_integer("max_steps", max_steps, 0)
     rows = np.unique(np.packbits(matrix, axis=1), axis=0)
     matrix = np.unpackbits(rows, axis=1, count=matrix.shape[1])
-    most = len(matrix).bit_length() - 1
+    limit = len(matrix).bit_length() - 1
     found_by: FoundBy = "queries"
-    if at_most is not None and checked_integer("at_most", at_most, 0) < most:
-        most, found_by = at_most, "products"
+    if at_most is not None and checked_integer("at_most", at_most, 0) < limit:
+        limit, found_by = at_most, "products"
     search = _Search(matrix)
     shattered: tuple[int, ...] = ()
-    bounded = most
+    bounded = limit
     for from_above in (False, True):
         search.steps = max_steps
         try:
-            while len(shattered) < most:
-                target = most if from_above else len(shattered) + 1
-                found = search.shattered(target)
-                if found is not None:
-                    shattered = found
+            while len(shattered) < limit:
+                target = limit if from_above else len(shattered) + 1
+                points = search.shattered(target)
+                if points is not None:
+                    shattered = points
                 else:
-                    most = target - 1
+                    limit = target - 1
         except _OutOfStepsError:
             continue
-    if most < bounded:
+    if limit < bounded:
         found_by = "search"
     least = len(shattered)
     while sauer_bound(search.num_kinds, least) < len(matrix):
         least += 1
-    return VCDimension(least, most, tuple(sorted(shattered)), found_by)
+    return VCDimension(least, limit, tuple(sorted(shattered)), found_by)
 
 
 def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) -> VCDimension:
@@ -166,7 +166,7 @@ def sauer_bound(num_points: int, dimension: int) -> int:
     """
     checked_integer("num_points", num_points, 0)
     checked_integer("dimension", dimension, 0)
-    return sum(math.comb(num_points, each) for each in range(min(dimension, num_points) + 1))
+    return sum(math.comb(num_points, size) for size in range(min(dimension, num_points) + 1))
 
 
 def log_sauer_bound(num_points: int, dimension: int) -> float:
@@ -204,8 +204,8 @@ class _Search:
 
     def shattered(self, target: int) -> tuple[int, ...] | None:
         """Returns ``target`` >= 1 cells that are shattered; None if there is no such set."""
-        found = self._extended([self._everything], list(self._cells), target)
-        return None if found is None else tuple(self._cells[each] for each in found)
+        places = self._extended([self._everything], list(self._cells), target)
+        return None if places is None else tuple(self._cells[place] for place in places)
 
     def _extended(
         self, patterns: list[int], candidates: list[int], missing: int
@@ -219,18 +219,18 @@ class _Search:
             if missing == 1:
                 return (column,)
             halves = [half for each in patterns for half in (each & column, each & ~column)]
-            found = self._extended(halves, kept, missing - 1)
-            if found is not None:
-                return (column, *found)
+            places = self._extended(halves, kept, missing - 1)
+            if places is not None:
+                return (column, *places)
         return None
 
     def _splits(self, column: int, sized: list[tuple[int, int]], least: int) -> bool:
         """Returns whether the column splits every pattern into halves of enough queries."""
-        for pattern, most in sized:
+        for pattern, limit in sized:
             self.steps -= self._cost
             if self.steps < 0:
                 raise _OutOfStepsError
-            if not least <= (pattern & column).bit_count() <= most:
+            if not least <= (pattern & column).bit_count() <= limit:
                 return False
         return True
 
@@ -357,7 +357,7 @@ def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
         if not all(isinstance(each, Disjunction) or _is_literal(each) for each in queries):
             return None
         queries = [negation(query) for query in queries]
-    found: dict[int, Sets] = {}
+    by_axis: dict[int, Sets] = {}
     ranges: dict[int, set[tuple[tuple[int, int], ...]]] = {}
     for query in queries:
         if not isinstance(query, Product):
@@ -367,12 +367,12 @@ def sets_of_products(queries: Sequence[LinearQuery]) -> dict[int, Sets] | None:
     for axis, sets in ranges.items():
         size = queries[0].shape[axis]
         if any(len(listed) > 1 for listed in sets):
-            found[axis] = "any"
+            by_axis[axis] = "any"
         elif all(start == 0 for ((start, _),) in sets) or all(end == size for ((_, end),) in sets):
-            found[axis] = "prefixes"
+            by_axis[axis] = "prefixes"
         else:
-            found[axis] = "intervals"
-    return found
+            by_axis[axis] = "intervals"
+    return by_axis
 
 
 def _most_of(sets: Sets, size: int) -> int:

@@ -149,11 +149,11 @@ class _Reader:
         raise InputError("where", self._source(node), _FORMS)
 
     def _all(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
-        found: dict[int, Mask] = {}
+        masks: dict[int, Mask] = {}
         for part in parts:
             for axis, mask in part.items():
-                found[axis] = found[axis] & mask if axis in found else mask
-        return found
+                masks[axis] = masks[axis] & mask if axis in masks else mask
+        return masks
 
     def _any(self, parts: Sequence[dict[int, Mask]]) -> dict[int, Mask]:
         axes = {axis for part in parts for axis in part}

@@ -157,12 +157,12 @@ class AmazonBucket:
     def _version_of_same(self, name: str, data: bytes) -> str | None:
         """Returns the version of an object if its content is ``data``, else None."""
         # The library retries requests: a refused request may be the retry of a successful one.
-        held = io.BytesIO()
+        content = io.BytesIO()
         try:
-            version = self._read(name, held)
+            version = self._read(name, content)
         except FileNotFoundError:
             return None
-        return version if held.getvalue() == data else None
+        return version if content.getvalue() == data else None
 
     def _read(self, name: str, file: BinaryIO) -> str:
         """Writes the content of an object to a file; returns the object's version."""
@@ -173,8 +173,8 @@ class AmazonBucket:
         return str(answer["ETag"])
 
     def _copy(self, source: str, target: str, **conditions: str) -> None:
-        held = {"Bucket": self._name, "Key": source}
-        self._request("copy_object", Key=target, CopySource=held, **conditions)
+        origin = {"Bucket": self._name, "Key": source}
+        self._request("copy_object", Key=target, CopySource=origin, **conditions)
 
     def _request(self, operation: str, **parameters: Any) -> Any:
         with _errors():

@@ -206,7 +206,7 @@ def write_blocks(
         if deflate:
             if strategy is None:
                 sample = block[:_SAMPLE_BYTES]
-                strategy = min(_STRATEGIES, key=lambda each: len(_deflated(sample, each)))
+                strategy = min(_STRATEGIES, key=lambda level: len(_deflated(sample, level)))
             block = _deflated(block, strategy)
         parts.append(encode("long", num_records) + encode("bytes", block) + sync)
     return b"".join(parts)
@@ -293,11 +293,11 @@ def _expanded(data: bytes, codec: bytes, max_bytes: int) -> bytes:
 def _types(schema: Any) -> Any:
     """Returns the types and the ordered fields of a schema: the parts that decide the encoding."""
     if isinstance(schema, list):
-        return [_types(each) for each in schema]
+        return [_types(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     if schema["type"] == "record":
-        return "record", [(each["name"], _types(each["type"])) for each in schema["fields"]]
+        return "record", [(part["name"], _types(part["type"])) for part in schema["fields"]]
     return ("array", _types(schema["items"])) if "items" in schema else _types(schema["type"])
 
 
@@ -312,7 +312,7 @@ def read_records(
             raise DamagedFileError("has more records than a file of this size can contain")
         file = io.BytesIO(block)
         for _ in range(number):
-            yield {each["name"]: _field(each["type"], file) for each in schema["fields"]}
+            yield {part["name"]: _field(part["type"], file) for part in schema["fields"]}
         if file.read(1):
             raise DamagedFileError("has bytes after the records of a block")
 

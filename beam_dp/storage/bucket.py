@@ -149,12 +149,12 @@ class BucketStore:
 
     def folders(self, inside: str, holding: str | None = None) -> list[str]:
         """Returns the names of the subfolders of a folder, sorted."""
-        prefix, found = f"{self._folder}{inside}/", set()
+        prefix, names = f"{self._folder}{inside}/", set()
         for name in self._names(prefix):
             folder, slash, rest = name[len(prefix) :].partition("/")
             if folder and slash and (holding is None or rest == holding):
-                found.add(folder)
-        return sorted(found)
+                names.add(folder)
+        return sorted(names)
 
     def read(self, name: str, num_bytes: int | None = None) -> bytes:
         """Returns the content of a published file."""
@@ -226,7 +226,7 @@ class BucketStore:
             self._bucket.delete(name)
 
     def _names(self, prefix: str) -> Iterator[str]:
-        return (each.name for each in self._bucket.listed(prefix))
+        return (blob.name for blob in self._bucket.listed(prefix))
 
     def _named(self, name: str, draft: str | None) -> str:
         return f"{self._folder}{name}" if draft is None else f"{self._folder}{draft}/{name}"

@@ -141,10 +141,10 @@ class GoogleBucket:
         from google.cloud.storage.retry import DEFAULT_RETRY
 
         bucket = self._bucket()
-        blob, held, token = bucket.blob(target), bucket.blob(source), None
+        blob, origin, token = bucket.blob(target), bucket.blob(source), None
         while True:
             # Copies may be retried, even copies without conditions.
-            token, _, _ = blob.rewrite(held, token=token, retry=DEFAULT_RETRY, **conditions)
+            token, _, _ = blob.rewrite(origin, token=token, retry=DEFAULT_RETRY, **conditions)
             if token is None:
                 return
 

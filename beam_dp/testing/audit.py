@@ -94,7 +94,7 @@ def unit_holdings(records: Sequence[R], most: int) -> list[tuple[R, ...]]:
         [(), ('a',), ('b',), ('a', 'a'), ('a', 'b'), ('b', 'b')]
     """
     sizes = range(most + 1)
-    return [held for size in sizes for held in combinations_with_replacement(records, size)]
+    return [unit for size in sizes for unit in combinations_with_replacement(records, size)]
 
 
 def neighbouring_units(
@@ -116,7 +116,7 @@ def neighbouring_units(
     """
     holdings = unit_holdings(records, most)
     if Neighboring(neighboring) is Neighboring.ADD_OR_REMOVE_ONE:
-        yield from ((held, ()) for held in holdings if held)
+        yield from ((unit, ()) for unit in holdings if unit)
     else:
         yield from combinations(holdings, 2)
 
@@ -141,23 +141,23 @@ def audit_law(
         2.0
     """
     position = {record: number for number, record in enumerate(records)}
-    known: dict[tuple[R, ...], Law] = {}
+    laws: dict[tuple[R, ...], Law] = {}
 
     def of(data: tuple[R, ...]) -> Law:
         ordered = tuple(sorted(data, key=position.__getitem__))
-        if ordered not in known:
-            known[ordered] = law(ordered)
-            if not abs(sum(known[ordered].values()) - 1) < _RELATIVE:
+        if ordered not in laws:
+            laws[ordered] = law(ordered)
+            if not abs(sum(laws[ordered].values()) - 1) < _RELATIVE:
                 raise ValueError("the probabilities of a law must sum to 1")
-        return known[ordered]
+        return laws[ordered]
 
-    most = guarantee.max_records_per_unit
+    limit = guarantee.max_records_per_unit
     worst = (-1.0, -1.0)
     epsilon = delta = 0.0
     pair: tuple[tuple[R, ...], tuple[R, ...]] = ((), ())
     num_pairs = 0
     for others in unit_holdings(records, num_others):
-        for one, other in neighbouring_units(records, guarantee.neighboring, most):
+        for one, other in neighbouring_units(records, guarantee.neighboring, limit):
             first, second = of(others + one), of(others + other)
             ratio = largest_log_ratio(first, second)
             # Without this, rounding would give a delta of about 1e-16 if the ratio is exactly
@@ -212,13 +212,13 @@ def audit_sampler(
     """
     counts = Counter(outcomes)
     runs = sum(counts.values())
-    known = sorted(law, key=law.__getitem__, reverse=True)
+    ordered = sorted(law, key=law.__getitem__, reverse=True)
     impossible = any(law.get(outcome, 0.0) == 0 for outcome in counts)
-    expected = np.array([law[outcome] for outcome in known]) * runs
-    observed = np.array([counts[outcome] for outcome in known], np.float64)
+    expected = np.array([law[outcome] for outcome in ordered]) * runs
+    observed = np.array([counts[outcome] for outcome in ordered], np.float64)
     least = min(_ENOUGH_EXPECTED, max(_LEAST_EXPECTED, _SHARE_EXPECTED * runs))
     enough = int((expected >= least).sum())
-    if enough < len(known):
+    if enough < len(ordered):
         rest = max(enough, 1)
         if expected[rest:].sum() < least:
             rest -= 1  # the shared cell is still too small: add the next rarest outcome

@@ -297,7 +297,7 @@ def _best(
             ranks = np.diff(np.log(weights[::-1] + prior), axis=0)[0]
     else:
         ranks = np.array([score(outcome) for outcome in outcomes], np.float64)
-    found: list[tuple[float, bool, float]] = []
+    splits: list[tuple[float, bool, float]] = []
     for is_reversed in (False, True):
         # Outcomes are ranked from likely on the first data set to likely on the second data set, or
         # in reverse order.
@@ -307,8 +307,8 @@ def _best(
             np.minimum(likelier, runs), np.minimum(other, runs), runs, delta, false_alarm
         )
         best = int(np.argmax(bounds))
-        found.append((float(bounds[best]), is_reversed, float(last[best])))
-    _, is_reversed, limit = max(found, key=lambda each: each[0])
+        splits.append((float(bounds[best]), is_reversed, float(last[best])))
+    _, is_reversed, limit = max(splits, key=lambda split: split[0])
     if score is None:
         sign = 1.0 if is_reversed else -1.0
         chosen = {x for x, rank in zip(outcomes, ranks, strict=True) if sign * rank <= limit}

@@ -39,10 +39,10 @@ def describe(release: AnswersRelease) -> RenderableType:
     facts["draw"] = release.draw_id
     tables: dict[str, dict[str, Any]] = {"release": facts}
     for key, title in _CARD_OF_ANSWERS:
-        held = release.card.get(key)
-        if isinstance(held, dict):
+        entry = release.card.get(key)
+        if isinstance(entry, dict):
             # The first table states the guarantee.
-            tables[title] = {name: value for name, value in held.items() if name != "guarantee"}
+            tables[title] = {name: value for name, value in entry.items() if name != "guarantee"}
     return terminal.below_each_other(
         [
             terminal.plain_text(headline, "bold"),

@@ -44,7 +44,7 @@ class Cell:
     @property
     def label(self) -> str:
         """The labels as one text."""
-        return ", ".join(each[:60] for each in self.labels)
+        return ", ".join(label[:60] for label in self.labels)
 
     @property
     def is_noisy(self) -> bool:
@@ -116,9 +116,9 @@ class Truth:
         where = "outside the domain"
         where += "" if self.windows is None else ", too late, or in no released window"
         numbers = {where: self.num_left_out, "beyond the limit of their unit": self.num_beyond}
-        found = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
-        found += [f"the columns {some(self.missing)}"] if self.missing else []
-        return ", and ".join(found)
+        parts = [f"{counted(number, 'record')} {why}" for why, number in numbers.items() if number]
+        parts += [f"the columns {some(self.missing)}"] if self.missing else []
+        return ", and ".join(parts)
 
     def among(self, windows: range) -> Truth:
         """Returns the records in consecutive windows."""
@@ -129,16 +129,16 @@ class Truth:
 
     def of(self, axes: tuple[int, ...], groups: Groups) -> list[int]:
         """Returns the count of each combination of groups; the last axis changes fastest."""
-        shape = [len(each) for each in groups]
+        shape = [len(group) for group in groups]
         index = np.zeros(self.num_records, np.int64)
         inside = np.ones(self.num_records, np.bool_)
         for axis, group in zip(axes, groups, strict=True):
             places = np.full(self.domain.shape[axis], -1)
-            for place, each in enumerate(group):
-                places[each.codes] = place
-            found = places[self.codes[axis]]
-            inside &= found >= 0
-            index = index * len(group) + found
+            for place, level in enumerate(group):
+                places[level.codes] = place
+            positions = places[self.codes[axis]]
+            inside &= positions >= 0
+            index = index * len(group) + positions
         counts: list[int] = np.bincount(index[inside], minlength=math.prod(shape)).tolist()
         return counts
 
@@ -146,7 +146,7 @@ class Truth:
 def column_warnings(reasons: Mapping[str, str]) -> list[str]:
     """Returns warnings about the columns of ``not_described``."""
     pairs = [
-        (name, each) for name, of_column in reasons.items() for each in of_column.split(SEPARATOR)
+        (name, text) for name, of_column in reasons.items() for text in of_column.split(SEPARATOR)
     ]
     single = [name for name, reason in pairs if reason == ONE_BIN]
     cut = [name for name, reason in pairs if reason == CUT]
@@ -161,14 +161,14 @@ def column_warnings(reasons: Mapping[str, str]) -> list[str]:
 
 def cells_of(answers: Answers, tables: Sequence[Asked], truth: Truth | None) -> list[list[Cell]]:
     """Returns the cells of some tables; the last attribute changes fastest."""
-    found = []
+    cells = []
     for (axes, groups), estimates in zip(tables, answers.of(tables), strict=True):
-        labels = itertools.product(*([each.label for each in group] for group in groups))
+        labels = itertools.product(*([level.label for level in group] for group in groups))
         true: Sequence[int | None] = [None] * len(estimates)
         if truth is not None:
             true = truth.of(axes, groups)
-        found.append([Cell(*each) for each in zip(labels, estimates, true, strict=True)])
-    return found
+        cells.append([Cell(*cell) for cell in zip(labels, estimates, true, strict=True)])
+    return cells
 
 
 def single_levels(attribute: Attribute) -> list[Group]:
@@ -176,7 +176,7 @@ def single_levels(attribute: Attribute) -> list[Group]:
     return [Group(label, np.array([code])) for code, label in enumerate(attribute.labels())]
 
 
-def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
+def groups_of(answers: Answers, axis: int, max_groups: int) -> list[Group]:
     """Returns the levels of an attribute in at most ``most`` groups.
 
     Many ordered levels become groups of neighbours, with about the same number of levels per group.
@@ -184,19 +184,19 @@ def groups_of(answers: Answers, axis: int, most: int) -> list[Group]:
     own, and the other levels share one.
     """
     attribute = answers.domain.attributes[axis]
-    if attribute.size <= most:
+    if attribute.size <= max_groups:
         return single_levels(attribute)
     is_ordered = isinstance(attribute, OrderedAttribute)
     if not is_ordered and attribute.size <= _MAX_ASKED:
         levels = single_levels(attribute)
-        (found,) = answers.of([((axis,), (levels,))])
-        values = [each.value for each in found]
+        (estimates,) = answers.of([((axis,), (levels,))])
+        values = [estimate.value for estimate in estimates]
         order = np.argsort(-np.array(values), kind="stable")
-        kept = [levels[code] for code in sorted(order[: most - 1].tolist())]
-        others = np.sort(order[most - 1 :])
+        kept = [levels[code] for code in sorted(order[: max_groups - 1].tolist())]
+        others = np.sort(order[max_groups - 1 :])
         return [*kept, Group(f"{len(others):,} others together", others)]
     apart = [code for code in (attribute.other_code, attribute.null_code) if code is not None]
-    step = -(-attribute.num_levels // (most - len(apart)))
+    step = -(-attribute.num_levels // (max_groups - len(apart)))
     grouped = []
     for start in range(0, attribute.num_levels, step):
         codes = np.arange(start, min(start + step, attribute.num_levels))
@@ -227,16 +227,16 @@ def values_of(
 def summed_groups(values: NDArray[Any], groups: Groups) -> NDArray[Any]:
     """Returns a table with one axis per attribute, summed over the levels of each group."""
     for place, group in enumerate(groups):
-        sums = [values.take(each.codes, axis=place).sum(axis=place) for each in group]
+        sums = [values.take(level.codes, axis=place).sum(axis=place) for level in group]
         values = np.stack(sums, axis=place)
     return values
 
 
 def indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
     """Returns one vector per group, with 1 at the codes of the group's levels."""
-    found = []
+    vectors = []
     for group in groups:
         vector = np.zeros(size)
         vector[group.codes] = 1.0
-        found.append(vector)
-    return found
+        vectors.append(vector)
+    return vectors

@@ -80,9 +80,9 @@ def compare_columns(
         "Shares of the rows": (("column", *_SHARES), shares),
         "Correlations, largest difference first": (("pair", *numbers), correlations),
     }
-    found = [table(each, *told, range(1, 6)) for each, told in shown.items() if told[1]]
+    pages = [table(each, *told, range(1, 6)) for each, told in shown.items() if told[1]]
     what = "More than half of the records are beyond the edges, in other or without a level"
-    return [f"{what}: {some(lost)}"] if lost else [], paragraph(text(_ABOUT, 400)) + "".join(found)
+    return [f"{what}: {some(lost)}"] if lost else [], paragraph(text(_ABOUT, 400)) + "".join(pages)
 
 
 def _in_bins(
@@ -106,9 +106,9 @@ def _figures(attribute: Attribute, column: Any) -> list[str]:
     """Returns the mean, the standard deviation and the quantiles of a column, for a table."""
     import pandas as pd
 
-    found = [column.mean(), column.std(), *column.quantile([0.05, 0.5, 0.95])]
+    figures = [column.mean(), column.std(), *column.quantile([0.05, 0.5, 0.95])]
     if not isinstance(attribute, TimeAttribute):
-        return list(map(short, found))
-    most = 10 if attribute.kind == "date" else 16
-    told = [str(each)[:most] for each in pd.to_datetime(found, unit="D", errors="coerce")]
-    return [told[0], f"{short(found[1])} days", *told[2:]]
+        return list(map(short, figures))
+    width = 10 if attribute.kind == "date" else 16
+    texts = [str(figure)[:width] for figure in pd.to_datetime(figures, unit="D", errors="coerce")]
+    return [texts[0], f"{short(figures[1])} days", *texts[2:]]

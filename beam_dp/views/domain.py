@@ -41,8 +41,8 @@ def describe(release: DomainRelease) -> RenderableType:
     parts: list[RenderableType] = [
         terminal.plain_text(f"{found_text(release)}.", "bold"),
         *(
-            terminal.plain_text(f"Warning: {each}.", "bold")
-            for each in column_warnings(not_described(release.domain, {}))
+            terminal.plain_text(f"Warning: {warning}.", "bold")
+            for warning in column_warnings(not_described(release.domain, {}))
         ),
         *terminal.facts_tables({"release": facts}),
     ]
@@ -74,13 +74,13 @@ def report(release: DomainRelease, _: Truth | None) -> Told:
 
 def found_text(release: DomainRelease) -> str:
     """Returns the numbers of values and bins that were found, in one line."""
-    told = [
+    texts = [
         f"{counted(len(found.counts), 'value' if attribute.has_values else 'bin')} of"
         f" {attribute.name}"
         for attribute, found, _ in release.columns()
     ]
-    more = f" and levels of {len(told) - 6:,} more attributes" if len(told) > 6 else ""
-    return f"Found {', '.join(told[:6])}{more}"
+    more = f" and levels of {len(texts) - 6:,} more attributes" if len(texts) > 6 else ""
+    return f"Found {', '.join(texts[:6])}{more}"
 
 
 def _header(attribute: OpenAttribute) -> tuple[str, str, str]:

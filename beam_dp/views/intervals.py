@@ -90,8 +90,8 @@ def _up_to(answers: IntervalAnswers, truth: Truth | None) -> str:
     if truth is not None:
         true = list(itertools.accumulate(truth.of((0,), (groups,))))
     labels = [(answers.release.attribute.label(last),) for last in lasts]
-    found = answers.between([0] * len(lasts), lasts)
-    cells = [Cell(*each) for each in zip(labels, found, true, strict=True)]
+    estimates = answers.between([0] * len(lasts), lasts)
+    cells = [Cell(*parts) for parts in zip(labels, estimates, true, strict=True)]
     quartiles = answers.release.quantiles([0.25, 0.5, 0.75]).tolist()
     low, middle, high = map(answers.release.attribute.label, quartiles)
     words = f"Quartiles: {low}, {middle} (the median) and {high}. {bar_words(cells)}"
@@ -125,8 +125,8 @@ class IntervalAnswers:
 
     def between(self, firsts: Sequence[int], lasts: Sequence[int]) -> list[Estimate]:
         """Returns the numbers of records from first to last codes."""
-        found = self.release.answer(firsts, lasts, failure_probability=FAILURE_PROBABILITY)
-        columns = found.values, found.standard_errors, found.bounds
+        answers = self.release.answer(firsts, lasts, failure_probability=FAILURE_PROBABILITY)
+        columns = answers.values, answers.standard_errors, answers.bounds
         rows = zip(*(column.tolist() for column in columns), strict=True)
         return [Estimate(value, error, bar, FROM_NOISE) for value, error, bar in rows]
 
@@ -188,7 +188,7 @@ def _print_intervals(
         print(json.dumps(found))
         return
     shown = list(zip(names, numbers, strict=True))[: options.limit]
-    rows = [(name, *(f"{value:,.1f}" for value in each)) for name, each in shown]
+    rows = [(name, *(f"{value:,.1f}" for value in values)) for name, values in shown]
     print_table((release.attribute.name, *_ERRORS), rows, range(1, 4))
     print_shown(len(rows), len(names), "intervals")
     print_wrapped(together_text(beta))

@@ -108,8 +108,8 @@ class Marginals:
     def _grouped(self, axis: int) -> Asked:
         """Returns the table to ask for: one attribute, with one group of levels per drawn bar."""
         is_named = self.answers.domain.attributes[axis].kind == "categorical"
-        most = MAX_ROWS if is_named else MAX_COLUMNS
-        return (axis,), (groups_of(self.answers, axis, most),)
+        limit = MAX_ROWS if is_named else MAX_COLUMNS
+        return (axis,), (groups_of(self.answers, axis, limit),)
 
     def _single(self, axis: int, cells: Sequence[Cell]) -> str:
         attribute = self.answers.domain.attributes[axis]
@@ -121,12 +121,12 @@ class Marginals:
     def _pair_section(self) -> str:
         shape = self.answers.domain.shape
         sized = [(axes, [shape[axis] for axis in axes]) for axes in self.pairs]
-        pairs = [axes for axes, own in sized if min(own) > 1 and math.prod(own) <= _PAIR_CELLS]
+        pairs = [axes for axes, size in sized if min(size) > 1 and math.prod(size) <= _PAIR_CELLS]
         strengths = map(cramers_v, self.answers.values(pairs))
-        known = sorted(zip(strengths, pairs, strict=True), key=lambda each: -each[0])
-        if not known:
+        ranked = sorted(zip(strengths, pairs, strict=True), key=lambda each: -each[0])
+        if not ranked:
             return ""
-        shown = known[:_SHOWN_PAIRS]
+        shown = ranked[:_SHOWN_PAIRS]
         asked = [
             (axes, [groups_of(self.answers, axis, MAX_ROWS) for axis in axes]) for _, axes in shown
         ]
@@ -135,9 +135,9 @@ class Marginals:
             self._pair(strength, axes, groups, cells)
             for (strength, axes), (_, groups), cells in zip(shown, asked, tables, strict=True)
         ]
-        which = f"The {len(figures)} strongest of {len(known):,} pairs"
-        if len(known) == len(figures):
-            which = "The only pair" if len(known) == 1 else f"All {len(known)} pairs"
+        which = f"The {len(figures)} strongest of {len(ranked):,} pairs"
+        if len(ranked) == len(figures):
+            which = "The only pair" if len(ranked) == 1 else f"All {len(ranked)} pairs"
         words = (
             f"{which}, by Cramer's V: 0 if two attributes are independent, 1 if one determines the"
             f" other. {self.about_pairs} Colours follow the square root of the number."
@@ -145,7 +145,7 @@ class Marginals:
         return (
             paragraph(text(words, 600), "muted")
             + legend(has_truth=self.truth is not None, is_map=True)
-            + pictures([self._matrix({axes: value for value, axes in known}), *figures])
+            + pictures([self._matrix({axes: value for value, axes in ranked}), *figures])
         )
 
     def _matrix(self, strengths: dict[Axes, float]) -> str:
@@ -282,7 +282,7 @@ class Marginals:
         tables = [*self._tables.values(), *self._larger.values()]
         every = itertools.chain.from_iterable(tables)
         barred = [cell for cell in every if cell.answer.margin is not None]
-        held = sum(not cell.is_missed for cell in barred)
+        right = sum(not cell.is_missed for cell in barred)
         for (axes, groups), cells in zip(asked, tables, strict=True):
             true = np.array([cell.truth or 0 for cell in cells])
             found = [np.array([cell.answer.value for cell in cells])]
@@ -290,9 +290,9 @@ class Marginals:
             errors = [np.abs(values - true) for values in found]
             wrong = [float(error.sum()) / (2 * max(true.sum(), 1)) for error in errors]
             shares.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
-            own = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
+            hits = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
             sizes = f"{len(cells):,}", short(errors[0].mean()), short(errors[0].max())
-            inside = _percent(sum(own) / len(own)) if own else ""
+            inside = _percent(sum(hits) / len(hits)) if hits else ""
             row = words_of(self._names(axes)), *sizes, *map(_percent, wrong), inside
             rows.append((wrong[0], row))
         rows.sort(key=lambda each: -each[0])
@@ -305,8 +305,8 @@ class Marginals:
             )
         ]
         words = (
-            f"Of {len(barred):,} cells with an error bar, the truth is inside it for {held:,}"
-            f" ({_percent(held / max(len(barred), 1))}). In the answers, the mean share of records"
+            f"Of {len(barred):,} cells with an error bar, the truth is inside it for {right:,}"
+            f" ({_percent(right / max(len(barred), 1))}). In the answers, the mean share of records"
             f" in the wrong cell is {'. In the released records, it is '.join(means)}."
         )
         kinds = ("wrong cell", "in released records")[: len(means)]
@@ -437,9 +437,9 @@ def words_of(values: Sequence[str]) -> str:
     return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
 
 
-def pairs_of(sets: Iterable[Axes], num_attributes: int, most: int) -> list[Axes]:
+def pairs_of(sets: Iterable[Axes], num_attributes: int, limit: int) -> list[Axes]:
     """Returns all pairs of attributes if there are few, else the pairs inside the given sets."""
-    if math.comb(num_attributes, 2) <= most:
+    if math.comb(num_attributes, 2) <= limit:
         return list(itertools.combinations(range(num_attributes), 2))
     inside = (pair for axes in sets for pair in itertools.combinations(axes, 2))
-    return list(itertools.islice(dict.fromkeys(inside), most))
+    return list(itertools.islice(dict.fromkeys(inside), limit))

@@ -11,7 +11,7 @@ MAX_LETTERS = 200
 MAX_ROWS = 300
 
 
-def text(value: object, most: int = MAX_LETTERS) -> str:
+def text(value: object, limit: int = MAX_LETTERS) -> str:
     """Returns a value as HTML text: escaped, with limited length, without control characters.
 
     Example:
@@ -19,10 +19,10 @@ def text(value: object, most: int = MAX_LETTERS) -> str:
         ('&lt;b&gt; &amp; &quot;c&quot;', 'abc…')
     """
     whole = value if isinstance(value, str) else shown(value)
-    cut = whole if len(whole) <= most else f"{whole[: most - 1]}…"
+    cut = whole if len(whole) <= limit else f"{whole[: limit - 1]}…"
     # Format characters could reverse the text next to them.
     return html.escape(
-        "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in cut)
+        "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in cut)
     )
 
 

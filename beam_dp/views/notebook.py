@@ -53,11 +53,11 @@ def plot_answers(columns: Mapping[str, Sequence[Any]], num_groups: int, axes: An
         raise InputError("plot", "matplotlib", "must be installed") from None
     names = list(columns)
     groups, answer = names[:num_groups], names[num_groups]
-    values = [0.0 if each is None else each for each in columns[answer]]
+    values = [0.0 if value is None else value for value in columns[answer]]
     if len(values) > _MOST_BARS:
         condition = f"must be at most {_MOST_BARS} bars: ask about fewer groups"
         raise InputError("plot", len(values), condition)
-    margins = [0.0 if each is None else each for each in columns.get("margin", ())]
+    margins = [0.0 if margin is None else margin for margin in columns.get("margin", ())]
     written = [map(str, columns[name]) for name in groups]
     labels = [", ".join(row) for row in zip(*written, strict=True)] or [answer]
     if axes is None:

@@ -76,13 +76,13 @@ class Beside:
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
     """Returns the report as one HTML file under 2 MB, private if ``beside.truth`` is given."""
-    told: Told = view_of(release.KIND).report(release, beside.truth)
+    content: Told = view_of(release.KIND).report(release, beside.truth)
     is_private = beside.truth is not None
     details = folded("What beam-dp describe prints", _printed(beside.details))
     sections = {
-        **told.sections,
+        **content.sections,
         "Guarantee and budget": _guarantee_section(release, beside),
-        "Noise and card": told.noise + details,
+        "Noise and card": content.noise + details,
     }
     shown = {title: inside for title, inside in sections.items() if inside}
     places = {title: title.lower().replace(" ", "-") for title in shown}
@@ -93,7 +93,7 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         for title, inside in shown.items()
     )
     mark = f'<div class="each-page" aria-hidden="true">{_PRIVATE}</div>' if is_private else ""
-    title = text(f"{told.what}: differentially private release {release.id[:8]}")
+    title = text(f"{content.what}: differentially private release {release.id[:8]}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
@@ -101,7 +101,7 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         '<meta name="referrer" content="no-referrer">\n'
         f"<title>{'PRIVATE: ' if is_private else ''}{title}</title>\n"
         f"<style>\n{STYLE.read_text('utf-8')}</style>\n</head>\n"
-        f"<body>\n{mark}<header>{_head(release, told, beside)}</header>\n"
+        f"<body>\n{mark}<header>{_head(release, content, beside)}</header>\n"
         f'<nav aria-label="Contents">{links}</nav>\n<main>\n{body}\n</main>\n'
         "<footer><p>Made by <code>beam-dp report</code> from the release"
         + (" and its records" if is_private else " alone")
@@ -109,25 +109,25 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
     )
 
 
-def _head(release: AnyRelease, told: Told, beside: Beside) -> str:
+def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
     """Returns the headline: what the release is, how good it is, and whom it protects."""
-    promised, found = release.guarantee, beside.verification
-    holds = found is not None and found.holds
+    promised, check = release.guarantee, beside.verification
+    holds = check is not None and check.holds
     guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
     paid = paid_by(release) or (beside.entry and beside.entry.release_id)
     entries = {
         "Guarantee": guarantee + (", verified from the card" if holds else ""),
-        **told.facts,
+        **content.facts,
         "Budget": f"ledger entry {paid}" if paid else "not paid through a ledger",
     }
     parts = [
         _truth_words(beside.truth),
-        *(paragraph(text(f"Warning: {warning}.", 600), "private") for warning in told.warnings),
-        paragraph(text(f"{told.what}: differentially private release"), "muted"),
-        f"<h1>{text(told.headline)}</h1>",
-        paragraph(text(told.meaning), "muted") if told.meaning else "",
+        *(paragraph(text(f"Warning: {warning}.", 600), "private") for warning in content.warnings),
+        paragraph(text(f"{content.what}: differentially private release"), "muted"),
+        f"<h1>{text(content.headline)}</h1>",
+        paragraph(text(content.meaning), "muted") if content.meaning else "",
         paragraph(text(_words(promised)[0], 600), "promise"),
-        *(_verified(beside.verdict, found) if beside.verdict and not holds else ()),
+        *(_verified(beside.verdict, check) if beside.verdict and not holds else ()),
         facts(entries),
     ]
     return "".join(parts)
@@ -152,10 +152,10 @@ def _printed(shown: RenderableType) -> str:
 
 def paid_by(release: AnyRelease) -> str | None:
     """Returns the id of the ledger entry that the card names; None if the card names no entry."""
-    inside = [each for each in release.card.values() if isinstance(each, Mapping)]
+    inside = [value for value in release.card.values() if isinstance(value, Mapping)]
     places = [release.plan, *inside, release.card]
-    found = [place["ledger_release"] for place in places if "ledger_release" in place]
-    return str(found[0]) if found else None
+    entries = [place["ledger_release"] for place in places if "ledger_release" in place]
+    return str(entries[0]) if entries else None
 
 
 def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
@@ -182,15 +182,15 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     return folded(_DOOR, inside, "door")
 
 
-def _verified(verdict: str, found: Verification | None) -> Iterable[str]:
+def _verified(verdict: str, check: Verification | None) -> Iterable[str]:
     """Yields paragraphs about the verification of the promise, including the notes."""
-    if found is None:
+    if check is None:
         words = f"beam-dp verify can't recompute it from the noise on the card: {verdict}."
         yield paragraph(text(words, 600), "private")
         return
     words = f"As beam-dp verify recomputes from the noise on the card, it {verdict}."
-    yield paragraph(text(words, 600), "" if found.holds else "private")
-    yield from (paragraph(text(f"Note: {note}", 600)) for note in found.notes)
+    yield paragraph(text(words, 600), "" if check.holds else "private")
+    yield from (paragraph(text(f"Note: {note}", 600)) for note in check.notes)
 
 
 def _unit(promised: Guarantee) -> str:
@@ -209,14 +209,14 @@ def _words(promised: Guarantee) -> tuple[str, str]:
         hidden = "The factor limits what can be learned about its values. The number of records is"
         hidden += " public."
     change = f"with {unit} in the data or {change}"
-    most = f"e^{promised.epsilon:g}"
-    most += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"
+    power = f"e^{promised.epsilon:g}"
+    power += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"
     beside = f", plus at most {promised.delta:g}" if promised.delta else ""
     return (
         f"This release protects {unit}. Whatever someone already knows, epsilon and delta limit how"
         f" much more or less likely this release is {change}.",
         "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
-        f" releases {change} differ by a factor of at most {most}{beside}."
+        f" releases {change} differ by a factor of at most {power}{beside}."
         f" {hidden} Anything computed from the release alone reveals nothing more.",
     )
 
@@ -257,7 +257,7 @@ def _ledger(release: AnyRelease, beside: Beside) -> str:
     parts = [paragraph(text(words, 600))]
     if entry is not None:
         origin = entry.origin
-        told = {
+        rows = {
             "Entry": entry.release_id,
             "Paid for": f"epsilon {entry.guarantee.epsilon:g}, delta {entry.guarantee.delta:g}",
             "Paid at": entry.spent_at,
@@ -266,17 +266,17 @@ def _ledger(release: AnyRelease, beside: Beside) -> str:
             "For": origin.purpose if origin else None,
             "To": origin.output if origin else None,
         }
-        parts.append(facts({name: value for name, value in told.items() if value is not None}))
+        parts.append(facts({name: value for name, value in rows.items() if value is not None}))
         faults = () if verification is None else verification.faults
         wrong = (fault for fault in faults if fault.startswith("ledger entry"))
-        parts += [paragraph(text(each, 600)) for each in wrong]
+        parts += [paragraph(text(line, 600)) for line in wrong]
     return "".join(parts)
 
 
 def _citation(release: AnyRelease, verification: Verification | None) -> str:
     """Returns a citation, the versions of libraries, and the underlying papers."""
     promised, mechanism = release.guarantee, release.mechanism
-    versions, most = _versions(release), 2 * len(library_versions())
+    versions, limit = _versions(release), 2 * len(library_versions())
     made = f"beam_dp {versions['beam_dp']}" if "beam_dp" in versions else "beam_dp"
     citation = (
         f"Differentially private release, {release.ID_OF} {release.id}; mechanism {mechanism},"
@@ -291,7 +291,7 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
     theorems = [each for step in steps for each in step.theorem.split("; ")]
     items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
     proofs = "; ".join(dict.fromkeys(theorem for theorem in theorems if theorem))
-    held = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:most])}
+    held = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:limit])}
     return (
         paragraph(f"<code>{text(citation, 600)}</code>")
         + facts(held)
@@ -301,18 +301,18 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
 
 
 def _versions(release: AnyRelease) -> Mapping[str, str]:
-    held = (getattr(release, "read_from", None) or release.card).get("versions")
-    known = held if isinstance(held, Mapping) else {}
-    return {str(name): str(value) for name, value in known.items()}
+    stated_versions = (getattr(release, "read_from", None) or release.card).get("versions")
+    versions = stated_versions if isinstance(stated_versions, Mapping) else {}
+    return {str(name): str(value) for name, value in versions.items()}
 
 
 def noisy_number_fact(release: Release) -> dict[str, str]:
     """Returns the noisy number of records as a fact; empty if the release has no such number."""
-    found = release.noisy_number()
-    if found is None:
+    estimate = release.noisy_number()
+    if estimate is None:
         return {}
-    value, error = found
-    used = {each.get("distribution") for each in release.noise}
+    value, error = estimate
+    used = {entry.get("distribution") for entry in release.noise}
     kind = "discrete_gaussian" if used == {"discrete_gaussian"} else "discrete_laplace"
     margin = DEVIATIONS[kind] * error
     return {"Records": f"{value:,.0f} ± {short(margin)} (95 %)"}

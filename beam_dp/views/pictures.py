@@ -227,23 +227,24 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def short_labels(labels: Sequence[str], most: int) -> list[str]:
+def short_labels(labels: Sequence[str], limit: int) -> list[str]:
     """Shortens labels to at most ``most`` characters."""
     # If a label is too long, bins are written as their lower edges, and labels lose the words that
     # begin all of them. They then lose their ends or, if two would be the same, their middle.
-    if max(map(len, labels)) > most:
+    if max(map(len, labels)) > limit:
         labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", each)) for each in labels]
-    if max(map(len, labels)) > most:
+    if max(map(len, labels)) > limit:
         words = zip(*(each.split(" ")[:-1] for each in labels), strict=False)
         same = itertools.takewhile(lambda each: len(set(each)) == 1, words)
         start = sum(len(each[0]) + 1 for each in same)
         labels = [f"…{each[start:]}" if start else each for each in labels]
-    cut = [label if len(label) <= most else f"{label[: most - 1]}…" for label in labels]
+    cut = [label if len(label) <= limit else f"{label[: limit - 1]}…" for label in labels]
     if len(set(cut)) == len(cut):
         return cut
-    end = most - most // 2
+    end = limit - limit // 2
     return [
-        each if len(each) <= most else f"{each[: most - end - 1]}…{each[-end:]}" for each in labels
+        each if len(each) <= limit else f"{each[: limit - end - 1]}…{each[-end:]}"
+        for each in labels
     ]
 
 
@@ -251,7 +252,7 @@ def _picture(
     title: str, height: float, parts: Sequence[str], values: Sequence[tuple[float, str]]
 ) -> str:
     """Returns a picture, with its largest values in words for readers who can't see it."""
-    largest = sorted(values, key=lambda each: -each[0])[:3]
+    largest = sorted(values, key=lambda value: -value[0])[:3]
     label = text(f"{title}. Largest: {'; '.join(words[:120] for _, words in largest)}", 600)
     box = f'viewBox="0 0 {WIDTH} {math.ceil(height)}"'
     return f'<svg class="picture" {box} role="img" aria-label="{label}">{"".join(parts)}</svg>'
@@ -278,7 +279,7 @@ def _ends(cells: Sequence[Cell]) -> tuple[float, float]:
 def _ticks(low: float, high: float) -> list[float]:
     """Returns a few round numbers between ``low`` and ``high``, including 0."""
     size = 10.0 ** math.floor(math.log10(high - low))
-    step = next(size * each for each in (0.2, 0.5, 1, 2) if (high - low) / (size * each) <= 5)
+    step = next(size * factor for factor in (0.2, 0.5, 1, 2) if (high - low) / (size * factor) <= 5)
     return [place * step for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
@@ -286,7 +287,7 @@ def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> It
     """Yields the first and the last label and, at equal distances, labels between that fit."""
     last = len(labels) - 1
     shown = short_labels(labels, _AXIS_LETTERS)
-    widths = [len(each) * _LETTER + 4 for each in shown]
+    widths = [len(name) * _LETTER + 4 for name in shown]
     apart = math.ceil(max(widths) / step)
     places = {0: "start", last: "end"}
     for place in range(apart, last, apart):
@@ -299,11 +300,11 @@ def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> It
         yield f'<text class="label {kind}" x="{x:.1f}" y="{y:.1f}">{label}</text>'
 
 
-def _shade(value: float, most: float) -> str:
+def _shade(value: float, top: float) -> str:
     """Returns the class of a colour; a square root keeps small numbers visible."""
-    if not (most > 0 and value > 0):
+    if not (top > 0 and value > 0):
         return "shade0"
-    strength = max(1, min(_SHADES, math.ceil(math.sqrt(value / most) * _SHADES)))
+    strength = max(1, min(_SHADES, math.ceil(math.sqrt(value / top) * _SHADES)))
     return f"shade{strength}"
 
 

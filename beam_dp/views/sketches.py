@@ -28,9 +28,9 @@ def describe(release: SparseRelease) -> RenderableType:
     """Returns tables of the guarantee, the sketch, the histogram and the parameters."""
     columns = release.plan.get("key") or {}
     weight = columns.get("weight")
-    most = terminal.counted(release.max_sparsity, "key")
+    keys = terminal.counted(release.max_sparsity, "key")
     headline = (
-        f"Sums over up to {most} of {columns.get('key', 'a column')}, with values from 0 to 1."
+        f"Sums over up to {keys} of {columns.get('key', 'a column')}, with values from 0 to 1."
     )
     facts = {
         "mechanism": release.mechanism,
@@ -109,15 +109,15 @@ def report(release: SparseRelease, _: Truth | None) -> Told:
             f" counts, {terminal.surely(bounds.failure_probability)}."
         )
     if release.histogram is not None:
-        held = terminal.counted(len(release.histogram.elements), "key")
-        words.append(f"Keys with a count of their own: {held}.")
-    most = terminal.counted(release.max_sparsity, "key")
+        elements = terminal.counted(len(release.histogram.elements), "key")
+        words.append(f"Keys with a count of their own: {elements}.")
+    keys = terminal.counted(release.max_sparsity, "key")
     sections = {"What it answers": "".join(paragraph(text(word, 400)) for word in words)}
     if rows:
         caption = "Keys with the largest counts"
         sections[caption] = table(caption, _KEY_HEADER, rows, numbers=(1, 2))
     noise = noise_words(release.noise)
-    return Told("Sketch of keys", f"Answers sums over up to {most}", "", {}, sections, noise)
+    return Told("Sketch of keys", f"Answers sums over up to {keys}", "", {}, sections, noise)
 
 
 def answer(release: SparseRelease, options: argparse.Namespace) -> None:

@@ -89,8 +89,8 @@ def describe(release: SyntheticDatabase) -> RenderableType:
     parts: list[RenderableType] = [
         terminal.plain_text(_headline(release), "bold"),
         *(
-            terminal.plain_text(f"Warning: {each}.", "bold")
-            for each in column_warnings(release.not_described)
+            terminal.plain_text(f"Warning: {warning}.", "bold")
+            for warning in column_warnings(release.not_described)
         ),
         *terminal.facts_tables({"release": facts}),
         terminal.plain_table(("attribute", "type", "codes", "levels"), attributes, (2,)),
@@ -120,11 +120,11 @@ def _headline(release: SyntheticDatabase) -> str:
     """Returns what the release contains and how accurate it is."""
     what = counted(release.num_records, "synthetic record")
     what += f" with {counted(release.domain.num_attributes, 'attribute')}"
-    found = [release.errors.get(names, {}).get("standard_error") for names in release.workload]
-    stated = [each for each in found if each is not None]
-    if not stated:
+    errors = [release.errors.get(names, {}).get("standard_error") for names in release.workload]
+    numbers = [error for error in errors if error is not None]
+    if not numbers:
         return f"{what}. The release does not state the errors of its marginals."
-    ends = " to ".join(dict.fromkeys(map(terminal.short, (min(stated), max(stated)))))
+    ends = " to ".join(dict.fromkeys(map(terminal.short, (min(numbers), max(numbers)))))
     return f"{what}. A count in a marginal has a standard error of {ends} records."
 
 
@@ -153,13 +153,13 @@ def _queries_facts(release: SyntheticDatabase) -> dict[str, str]:
     """Returns facts about the linear queries that a release was made for."""
     facts = {}
     if release.queries:
-        told = counted(len(release.queries), "linear query", "linear queries")
+        text = counted(len(release.queries), "linear query", "linear queries")
         bound = release.query_error.get("bound")
         if bound is not None:
             beta = release.query_error.get("failure_probability")
-            told += f", all within {bound:,.1f} records of the truth"
-            told += "" if beta is None else f" {terminal.surely(beta)}"
-        facts["answers"] = told
+            text += f", all within {bound:,.1f} records of the truth"
+            text += "" if beta is None else f" {terminal.surely(beta)}"
+        facts["answers"] = text
     return facts
 
 
@@ -178,21 +178,24 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
     The shares are those of the synthetic records, so they have the error of the release.
     """
     ends = [attribute.name for attribute in release.domain if getattr(attribute, "clip", False)]
-    told = "they are counted in the first or last level; their share is not known"
-    facts = {"beyond the edges": f"{some(ends)}: {told}"} if ends else {}
+    text = "they are counted in the first or last level; their share is not known"
+    facts = {"beyond the edges": f"{some(ends)}: {text}"} if ends else {}
     if others := [f"{name} {share:.1%}" for name, share in release.other_shares.items()]:
         facts = {"in other": some(others), **facts}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
     if draws:
-        found = [each for each in release.domain if any(released_edges([each]))]
-        names = some([each.name for each in found])
-        told = f"{names}, by the release {', '.join(draw[:8] for draw in draws)}"
-        codes = [each.outside_code if each.null_code is None else each.null_code for each in found]
-        missing = [
-            f"{each.name} {'left out' if code is None else f'in {each.label(code)}'}"
-            for each, code in zip(found, codes, strict=True)
+        columns = [column for column in release.domain if any(released_edges([column]))]
+        names = some([column.name for column in columns])
+        text = f"{names}, by the release {', '.join(draw[:8] for draw in draws)}"
+        codes = [
+            column.outside_code if column.null_code is None else column.null_code
+            for column in columns
         ]
-        facts = {"levels found": told, "missing values": some(missing), **facts}
+        missing = [
+            f"{column.name} {'left out' if code is None else f'in {column.label(code)}'}"
+            for column, code in zip(columns, codes, strict=True)
+        ]
+        facts = {"levels found": text, "missing values": some(missing), **facts}
     return facts
 
 
@@ -210,8 +213,8 @@ def _errors(release: SyntheticDatabase) -> RenderableType:
     rows = []
     for names in ordered[:_SHOWN_MARGINALS]:
         error = release.errors.get(names, {})
-        stated = (terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS)
-        rows.append((", ".join(names), *stated))
+        figures = (terminal.short_value(error.get(key)) for key in _ERROR_COLUMNS)
+        rows.append((", ".join(names), *figures))
     columns = ("marginal", *_ERROR_COLUMNS.values())
     words = "Errors are in records; 'bound' holds for all counts of a marginal at once."
     parts: list[RenderableType] = [
@@ -255,37 +258,37 @@ def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
 def report(release: SyntheticDatabase, truth: Truth | None) -> Told:
     """Returns the sections about marginals, and the noise."""
     domain = release.domain
-    held = release.measurements.described if release.measurements is not None else ()
+    measured = release.measurements.described if release.measurements is not None else ()
     asked = [domain.axes(names) for names in release.workload]
     pairs = pairs_of(asked, domain.num_attributes, MAX_PAIRS)
-    sets = [*(domain.axes(each.names) for each in held), *asked]
+    sets = [*(domain.axes(table.names) for table in measured), *asked]
     singles = range(domain.num_attributes)
     answers = RecordAnswers(release)
     about = _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
     marginals = Marginals(
         answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
     )
-    found = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
-    found = {**found, **{name.capitalize(): told for name, told in _level_facts(release).items()}}
+    facts = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
+    facts = {**facts, **{name.capitalize(): fact for name, fact in _level_facts(release).items()}}
     what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
     noise = noise_words(release.noise, *_measured(release))
     sections, warnings = marginals.sections(), column_warnings(release.not_described)
     if truth is not None and truth.columns:
         lost, compared = compare_columns(release, truth, release.other_shares)
         sections, warnings = {"The columns themselves": compared, **sections}, warnings + lost
-    return Told(what, marginals.headline(), RULE, found, sections, noise, warnings)
+    return Told(what, marginals.headline(), RULE, facts, sections, noise, warnings)
 
 
 def _measured(release: SyntheticDatabase) -> Iterator[str]:
     """Yields sentences about what was measured."""
-    held = release.measurements
+    measurements = release.measurements
     yield f"It was made to answer a workload of {workload_text(release.workload)}."
     if release.queries:
-        told = counted(len(release.queries), "linear query", "linear queries")
-        yield f"It was made to answer {told}."
-    if held is None:
+        queries = counted(len(release.queries), "linear query", "linear queries")
+        yield f"It was made to answer {queries}."
+    if measurements is None:
         yield "The release does not keep noisy tables, so few answers have error bars."
-    elif held.are_fixed:
+    elif measurements.are_fixed:
         yield (
             "The measured tables were fixed before any record was read: error bars of sums of these"
             " tables follow from the noise alone."
@@ -309,8 +312,8 @@ class RecordAnswers:
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """See ``Answers``."""
         queries = [self._queries(*asked) for asked in tables]
-        found = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
-        return [list(itertools.islice(found, len(query))) for query in queries]
+        estimates = iter(self.release.estimates.of(list(itertools.chain.from_iterable(queries))))
+        return [list(itertools.islice(estimates, len(query))) for query in queries]
 
     def of_records(self, axes: tuple[int, ...], groups: Groups) -> NDArray[np.float64]:
         """Returns the counts of released records that ``of`` estimates, scaled to all records."""
@@ -393,14 +396,14 @@ def answer_tables(release: _Answering, options: argparse.Namespace) -> None:
         print_table((*answer.attributes, "count"), rows, (len(attributes),))
         print_shown(len(rows), answer.values.size, "cells")
         if answer.standard_error is None:
-            told = "No error bar: the release did not measure this whole marginal."
+            words = "No error bar: the release did not measure this whole marginal."
         else:
-            told = f"The standard error of a count is {answer.standard_error:,.1f} records"
+            words = f"The standard error of a count is {answer.standard_error:,.1f} records"
             if answer.bound is not None and answer.failure_probability is not None:
-                told += f"; {surely(answer.failure_probability)}, all counts are within"
-                told += f" {answer.bound:,.1f} of the truth"
-            told += "."
-        print_wrapped(told)
+                words += f"; {surely(answer.failure_probability)}, all counts are within"
+                words += f" {answer.bound:,.1f} of the truth"
+            words += "."
+        print_wrapped(words)
 
 
 def _has_bars(release: SyntheticDatabase, workload: Workload) -> bool:
@@ -427,16 +430,16 @@ def _answer_queries(
     asked = [line for line in lines if line.strip()]
     texts = asked if len(asked) == len(answers) else [json.dumps(q) for q in workload.to_json()]
     shown_answers = list(zip(texts, answers, strict=True))[: options.limit]
-    has_errors = any(each.standard_error is not None for each in answers)
+    has_errors = any(one.standard_error is not None for one in answers)
     columns = ("query", "count", *(("standard error",) if has_errors else ()), _BARS["bound"])
     rows = []
-    for text, each in shown_answers:
-        stated = [*([each.standard_error] if has_errors else []), each.bound]
-        errors = ["not stated" if value is None else f"{value:,.1f}" for value in stated]
-        rows.append((text, f"{each.value:,.1f}", *errors))
+    for text, one in shown_answers:
+        bars = [*([one.standard_error] if has_errors else []), one.bound]
+        errors = ["not stated" if value is None else f"{value:,.1f}" for value in bars]
+        rows.append((text, f"{one.value:,.1f}", *errors))
     print_table(columns, rows, range(1, len(columns)))
     print_shown(len(rows), len(answers), "queries")
-    failing = [each.failure_probability for each in answers if each.bound is not None]
+    failing = [one.failure_probability for one in answers if one.bound is not None]
     if failing and failing[0] is not None:
         print_wrapped(together_text(failing[0]))
 
@@ -523,7 +526,7 @@ def print_answers(table: questions.AnswerTable, limit: int) -> None:
     columns = (*names, *(_BARS[bar] for bar in bars), "error")
     print_table(columns, rows, range(len(names) - 1, len(columns) - 1))
     print_shown(len(rows), len(table), "rows")
-    has_proof = any(each is not None for each in table.columns.get("bound", ()))
+    has_proof = any(bound is not None for bound in table.columns.get("bound", ()))
     of = next(iter(table.columns.get("of", [""])))
     words = [*_how_to_read(kinds - {None}, bars, of, has_proof=has_proof), *sorted(reasons)]
     print_wrapped("; ".join(words) + "." * bool(words))

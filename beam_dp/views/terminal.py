@@ -109,8 +109,8 @@ def unit_text(guarantee: Guarantee) -> str:
     """Returns a short description of the unit that a guarantee protects."""
     if guarantee.privacy_unit == "record":
         return "a record"
-    most = guarantee.max_records_per_unit
-    used = "1 record is used" if most == 1 else f"{most:,} records are used"
+    limit = guarantee.max_records_per_unit
+    used = "1 record is used" if limit == 1 else f"{limit:,} records are used"
     return f"one {guarantee.privacy_unit}, of which at most {used}"
 
 
@@ -164,7 +164,7 @@ def left_out_facts(left_out: LeftOut | None) -> dict[str, str]:
 
 def left_out_table(left_out: LeftOut) -> RenderableType:
     """Returns a table with the counts of records outside the domain, the largest count first."""
-    counts = sorted(left_out.counts.items(), key=lambda each: -each[1])
+    counts = sorted(left_out.counts.items(), key=lambda pair: -pair[1])
     rows = [(f"attribute {name}", value) for name, value in counts[:_SHOWN_NOISE]]
     if left_out.impossible is not None:
         rows.append(("an impossible combination", left_out.impossible))
@@ -223,8 +223,8 @@ def _noise_row(entry: Mapping[str, Any]) -> tuple[str, ...]:
     if isinstance(scale, float) and is_integer(grid) and 0 < grid < 2**53:
         scale /= grid  # grid units to records
     deviation = entry.get("standard_deviation")
-    stated = "" if deviation is None else short_value(deviation)
-    return measured, noise_text(entry.get("distribution")), short_value(scale), stated
+    error = "" if deviation is None else short_value(deviation)
+    return measured, noise_text(entry.get("distribution")), short_value(scale), error
 
 
 def noise_text(distribution: Any) -> str:
@@ -244,10 +244,10 @@ def short_value(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list):
-        shown = " ".join(short_value(each) for each in value[:_SHOWN_ITEMS])
+        shown = " ".join(short_value(inner) for inner in value[:_SHOWN_ITEMS])
         return shown + (f" ... ({len(value):,})" if len(value) > _SHOWN_ITEMS else "")
     if isinstance(value, dict):
-        return "; ".join(f"{key} {short_value(each)}" for key, each in value.items())
+        return "; ".join(f"{key} {short_value(inner)}" for key, inner in value.items())
     return str(value)
 
 

@@ -61,14 +61,14 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
         codes = [np.concatenate(column) for column in parts]
     else:
         limited = getattr(release, "limited_guarantee", release.guarantee)
-        most, words = limited.max_records_per_unit, RecordWords(domain)
+        limit, words = limited.max_records_per_unit, RecordWords(domain)
         units = np.concatenate([each.units for each in inside], axis=1)
         parts = zip(*(words.from_batch(each) for each in inside), strict=True)
-        held = [np.concatenate(column) for column in parts]
+        cells = [np.concatenate(column) for column in parts]
         kept = select_records(
-            units, held, np.ones(num_inside, np.int64), most, cost_limit(release, words)
+            units, cells, np.ones(num_inside, np.int64), limit, cost_limit(release, words)
         )
-        codes = words.codes([column[kept] for column in held])
+        codes = words.codes([column[kept] for column in cells])
     num_beyond = num_inside - len(codes[0])
     columns = zip(*read, strict=True)
     rows = [list(map(np.concatenate, zip(*parts, strict=True))) for parts in columns]
@@ -87,7 +87,7 @@ def cost_limit(release: AnyRelease, words: RecordWords) -> CostLimit | None:
     """Returns the limit on the cost of a unit's records; None if the card states no limit."""
     if not isinstance(release, SyntheticDatabase) or release.measurements is None:
         return None
-    most = release.plan.get("max_unit_cost")
-    if most is None:
+    limit = release.plan.get("max_unit_cost")
+    if limit is None:
         return None
-    return CostLimit(words, unit_costs(release.domain, release.measurements.described, most))
+    return CostLimit(words, unit_costs(release.domain, release.measurements.described, limit))

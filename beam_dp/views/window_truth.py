@@ -28,40 +28,40 @@ if TYPE_CHECKING:
 def truth_columns(release: HorizonRelease, path: str) -> dict[str, str]:
     """Returns the columns of the privacy unit, if it is not a record, and of times, by argument."""
     unit, source = release.card["privacy_unit"], release.card["source"]
-    found = {} if unit == RECORD else {"privacy_unit": unit}
+    columns = {} if unit == RECORD else {"privacy_unit": unit}
     for name in NEED_TIMES:
         if not isinstance(source.get(name), str):
             condition = f"needs the column of {name}, which the horizon's card does not name"
             raise InputError("against", path, condition)
-        found[name] = source[name]
-    return found
+        columns[name] = source[name]
+    return columns
 
 
 def truth_of(release: HorizonRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
     """Returns the records that the job counted in the released windows (``CountWindows``)."""
     num_windows, card = release.horizon.num_windows, release.card
-    limits = WindowUnit(**{each.name: card[each.name] for each in dataclasses.fields(WindowUnit)})
+    limits = WindowUnit(**{item.name: card[item.name] for item in dataclasses.fields(WindowUnit)})
     times = card["source"]["event_time"], card["source"]["arrival"]
     num_rows, none = 0, np.zeros(0, np.int64)
     parts: list[tuple[NDArray[Any], ...]] = [(none, none, np.zeros((2, 0), np.uint64))]
     for batch in batches:
         num_rows += batch.num_rows
-        found = encode_windows(domain, release.horizon, limits.privacy_unit, times, batch)
-        units = parts[0][2] if found.units is None else found.units
-        parts.append((found.numbers, found.cells, units))
-    numbers, cells, units = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+        coded = encode_windows(domain, release.horizon, limits.privacy_unit, times, batch)
+        units = parts[0][2] if coded.units is None else coded.units
+        parts.append((coded.numbers, coded.cells, units))
+    numbers, cells, units = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     columns = [cells] if limits.privacy_unit == RECORD else [cells, units]
     words, remembered = RecordWords(domain), KeptWindows.nothing()
     most_cost = cost_limit(next(iter(release.windows.values()), release), words)
     kept: dict[int, NDArray[Any]] = {}
     for number, (here, *others) in split_by(numbers, num_windows, columns):
-        for own in others:
-            distinct, unit = distinct_units(own)
+        for of_unit in others:
+            distinct, unit = distinct_units(of_unit)
             keep, remembered = keep_windows(remembered, distinct, number, limits, num_windows)
             (stay,) = np.nonzero(keep[unit])
             here, counts = here[stay], np.ones(stay.size, np.int64)
             limit = limits.max_records_per_unit
-            here = here[select_records(own[:, stay], [here], counts, limit, most_cost)]
+            here = here[select_records(of_unit[:, stay], [here], counts, limit, most_cost)]
         kept[number] = here
     num_beyond = len(numbers) - sum(map(len, kept.values()))
     shown = {number: here for number, here in kept.items() if number in release.windows}

@@ -88,7 +88,7 @@ def describe(release: WindowTables | HorizonRelease) -> RenderableType:
     parts = [
         *facts_tables({"release": facts}),
         errors_table(release),
-        noise_table([each.to_json() for each in release.measured]),
+        noise_table([table.to_json() for table in release.measured]),
         *facts_tables({"parameter": release.plan, "made with": release.versions}),
     ]
     return below_each_other(parts)
@@ -107,54 +107,56 @@ def errors_table(release: WindowTables) -> RenderableType:
 
 def _describe_horizon(release: HorizonRelease) -> RenderableType:
     """Returns tables with a horizon's guarantee, released windows, and errors of one window."""
-    horizon, stated = release.horizon, release.card
-    found = runs(release.released)
+    horizon, card = release.horizon, release.card
+    spans = runs(release.released)
     headline = f"{len(release.windows):,} of {horizon.num_windows:,} windows are released."
     parts = [plain_text(headline, "bold"), *facts_tables({"horizon": _facts(release)})]
-    if found:
-        rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in found[:_SHOWN_RUNS]]
-        if len(found) > _SHOWN_RUNS:
-            rows.append((f"and {counted(len(found) - _SHOWN_RUNS, 'more run')}", "", ""))
+    if spans:
+        rows = [(shown_runs(run), *map(moment, horizon.times(run))) for run in spans[:_SHOWN_RUNS]]
+        if len(spans) > _SHOWN_RUNS:
+            rows.append((f"and {counted(len(spans) - _SHOWN_RUNS, 'more run')}", "", ""))
         parts.append(plain_table(("released windows", "from", "to"), rows))
-        first = release.windows[found[0].start]
+        first = release.windows[spans[0].start]
         if isinstance(first, WindowTables):
             parts.append(errors_table(first))
-    return below_each_other([*parts, *facts_tables({n: stated[n] for n in ("source", "plan")})])
+    return below_each_other([*parts, *facts_tables({n: card[n] for n in ("source", "plan")})])
 
 
 def _facts(release: HorizonRelease) -> dict[str, str]:
-    horizon, stated = release.horizon, release.card
+    horizon, card = release.horizon, release.card
     ends = f"{moment(horizon.start)} to {moment(horizon.end)}"
     facts = {
         **promise_facts(release.guarantee),
-        "promise": stated["promise"],
+        "promise": card["promise"],
         "windows": f"{horizon.num_windows:,} of {horizon.window_text}, {ends}; each waits"
         f" {span_text(horizon.grace)} for late records",
         "workload": workload_text(release.workload),
-        "source": "can be read again" if stated["replayable"] else "can't be read again",
+        "source": "can be read again" if card["replayable"] else "can't be read again",
         "horizon": release.horizon_id,
     }
     if release.block is not None:
-        most = len(Blocks(horizon.num_windows, release.block))
-        facts["blocks"] = f"{len(release.blocks):,} of {most:,} released, {release.block:,} windows"
+        total = len(Blocks(horizon.num_windows, release.block))
+        facts["blocks"] = (
+            f"{len(release.blocks):,} of {total:,} released, {release.block:,} windows"
+        )
     return facts
 
 
 def runs(numbers: Iterable[int]) -> list[range]:
     """Returns ascending numbers as ranges of consecutive numbers."""
-    found: list[range] = []
+    spans: list[range] = []
     for number in numbers:
-        if found and found[-1].stop == number:
-            found[-1] = range(found[-1].start, number + 1)
+        if spans and spans[-1].stop == number:
+            spans[-1] = range(spans[-1].start, number + 1)
         else:
-            found.append(range(number, number + 1))
-    return found
+            spans.append(range(number, number + 1))
+    return spans
 
 
 def shown_runs(numbers: Iterable[int]) -> str:
     """Returns ascending numbers as text with at most six ranges, such as ``0 to 2, 7``."""
-    found = runs(numbers)
-    texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in found]
+    spans = runs(numbers)
+    texts = [f"{run.start}" if len(run) == 1 else f"{run.start} to {run[-1]}" for run in spans]
     more = [f"{len(texts) - _WRITTEN_RUNS:,} more runs"] if len(texts) > _WRITTEN_RUNS else []
     return ", ".join([*texts[:_WRITTEN_RUNS], *more])
 
@@ -174,10 +176,10 @@ def report(release: WindowTables | HorizonRelease, truth: Truth | None) -> Told:
 
 
 def _marginals(workload: Workload, tables: NoisyTables, truth: Truth | None) -> Marginals:
-    held = [workload.domain.axes(names) for names in workload]
-    singles = sorted({axis for axes in held for axis in axes})
-    pairs = dict.fromkeys(pair for axes in held for pair in itertools.combinations(axes, 2))
-    return Marginals(TableAnswers(tables), singles, list(pairs)[:MAX_PAIRS], truth, held)
+    sets = [workload.domain.axes(names) for names in workload]
+    singles = sorted({axis for axes in sets for axis in axes})
+    pairs = dict.fromkeys(pair for axes in sets for pair in itertools.combinations(axes, 2))
+    return Marginals(TableAnswers(tables), singles, list(pairs)[:MAX_PAIRS], truth, sets)
 
 
 def _span(start: int, end: int) -> str:
@@ -189,9 +191,9 @@ def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     numbers = release.released
     step = -(-len(numbers) // MAX_COLUMNS) or 1
     shown = numbers[::step]
-    found = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
+    title = f"{len(numbers):,} of {release.horizon.num_windows:,} windows are released"
     facts = {
-        "Windows": f"{found}, each of {release.horizon.window_text}",
+        "Windows": f"{title}, each of {release.horizon.window_text}",
     }
     what = "Windows of a stream"
     if not shown:
@@ -204,14 +206,14 @@ def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     over_time += figure("Records of each window", words, [line], cells, "wide")
     last = release.windows[numbers[-1]]
     if not isinstance(last, WindowTables):
-        return Told(what, found, "", facts, {"Over time": over_time}, "")
+        return Told(what, title, "", facts, {"Over time": over_time}, "")
     together = runs(numbers)[-1][-_MAX_WINDOWS:]
     tables = release.summed(slice(together.start, together.stop))
     assert isinstance(tables, NoisyTables)
     truth = None if truth is None else truth.among(together)
     marginals = _marginals(release.workload, tables, truth)
-    held = [release.windows[each] for each in shown]
-    answers = [TableAnswers(one.estimate) for one in held if isinstance(one, WindowTables)]
+    windows = [release.windows[each] for each in shown]
+    answers = [TableAnswers(one.estimate) for one in windows if isinstance(one, WindowTables)]
     each_window = list(zip(answers, truths, strict=True))
     times = [cell.labels[0] for cell in cells]
     maps = [_over_time(marginals.answers, each_window, times, axis) for axis in marginals.singles]
@@ -246,12 +248,12 @@ def _window_cell(release: HorizonRelease, place: int, truth: Truth | None) -> Ce
     window = release.windows[place]
     label = (_moment(release.horizon.times(range(place, place + 1))[0]),)
     true = None if truth is None else truth.num_records
-    found = window.noisy_number()
-    if found is None:
+    noisy = window.noisy_number()
+    if noisy is None:
         assert isinstance(window, SyntheticDatabase)
         reason = "the release states none"
         return Cell(label, Estimate(float(window.represented), reason=reason), true)
-    value, error = found
+    value, error = noisy
     smallest = window.estimate.laplace_variance if isinstance(window, WindowTables) else None
     margin = noise_bound(error**2, 1, smallest, FAILURE_PROBABILITY)
     kind = FROM_NOISE if isinstance(window, WindowTables) else "approximate"
@@ -281,15 +283,15 @@ class TableAnswers:
         names = tuple(self.domain.names[axis] for axis in axes)
         (answer,) = self.tables.answer(Workload(self.domain, (names,)))
         values = summed_groups(answer.values, groups)
-        sizes = itertools.product(*([len(each.codes) for each in group] for group in groups))
+        sizes = itertools.product(*([len(level.codes) for level in group] for group in groups))
         errors = map(self._error, itertools.repeat(axes), sizes)
         return [
             Estimate(value, error, margin, FROM_NOISE)
             for value, (error, margin) in zip(values.ravel().tolist(), errors, strict=True)
         ]
 
-    def _error(self, axes: tuple[int, ...], held: tuple[int, ...]) -> tuple[float, float]:
-        variance = query_variance(self.domain, self.tables.variances, axes, held)
+    def _error(self, axes: tuple[int, ...], sizes: tuple[int, ...]) -> tuple[float, float]:
+        variance = query_variance(self.domain, self.tables.variances, axes, sizes)
         return math.sqrt(variance), noise_bound(
             variance, 1, self.tables.laplace_variance, FAILURE_PROBABILITY
         )
@@ -309,7 +311,9 @@ def answer(release: WindowTables | HorizonRelease, options: argparse.Namespace) 
     if options.windows is None:
         raise FlagError(f"--windows is required: {_CONDITION}")
     windows = windows_of(options.windows, release.horizon.num_windows)
-    missing = [each for each in range(windows.start, windows.stop) if each not in release.windows]
+    missing = [
+        window for window in range(windows.start, windows.stop) if window not in release.windows
+    ]
     if missing:
         condition = f"must be released; not released yet: {shown_runs(missing)}"
         raise refused("windows", options.windows, condition)
@@ -331,10 +335,10 @@ def windows_of(text: str, num_windows: int) -> slice:
 
     Unlike in Python, slices that are empty or extend beyond the horizon raise a FlagError.
     """
-    found = re.fullmatch(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?", text)
-    if found is None:
+    match = re.fullmatch(rf"({_NUMBER})|({_NUMBER})?:({_NUMBER})?", text)
+    if match is None:
         raise refused("windows", text, _CONDITION)
-    one, first_text, stop_text = found.groups()
+    one, first_text, stop_text = match.groups()
     first = _from_start(one or first_text or "0", num_windows)
     stop = first + 1 if one else num_windows
     if stop_text:

@@ -93,7 +93,7 @@ def _text(value: Any) -> bytes | None:
     if isinstance(value, (list, tuple)):
         return b"list:" + _joined(map(_text, value))
     if isinstance(value, dict):
-        pairs = [_joined((_text(key), _text(held))) for key, held in value.items()]
+        pairs = [_joined((_text(key), _text(inner))) for key, inner in value.items()]
         return b"map:" + _joined(sorted(pairs))
     if isinstance(value, enum.Enum):
         return f"{type(value).__name__}:".encode() + value.name.encode()

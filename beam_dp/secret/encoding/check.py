@@ -85,8 +85,8 @@ class ColumnCheck:
 
     def rows_by_level(self) -> dict[str, int]:
         """Returns the number of rows per level, in order; levels without rows only for bins."""
-        known = range(self.attribute.size) if self.has_bins else sorted(self.codes.keys() - {-1})
-        return {self.attribute.label(code): self.codes[code] for code in known}
+        codes = range(self.attribute.size) if self.has_bins else sorted(self.codes.keys() - {-1})
+        return {self.attribute.label(code): self.codes[code] for code in codes}
 
     def ordered_fates(self) -> list[tuple[tuple[str, str], int]]:
         """Returns each value with its fate and number of rows, left-out values first."""
@@ -120,8 +120,8 @@ class ColumnCheck:
         """
         best: tuple[dict[str, Any], int] = {}, 0
         for step in (self._words(), _LOOSE, self._integers(), self._nulls(), ({"clip": True},)):
-            found, _ = best
-            tried = (self._kept_with({**found, **keys}) for keys in step)
+            kind, _ = best
+            tried = (self._kept_with({**kind, **keys}) for keys in step)
             best = max([best, *tried], key=itemgetter(1))
         if not best[1]:
             best = self._kept_with({"other": True})
@@ -129,20 +129,20 @@ class ColumnCheck:
 
     def hints(self) -> list[str]:
         """Returns how left-out values differ from values that are read."""
-        attribute, values, found = self.attribute, sorted(self._left_out_texts()), list[str]()
+        attribute, values, hints = self.attribute, sorted(self._left_out_texts()), list[str]()
         for form, cure in () if isinstance(attribute, ListedAttribute) else _OTHER_FORMS:
             like = [value for value in values if re.fullmatch(form, value.strip())]
-            found += [f"{shown(like[0])}: {cure}"] if like else []
+            hints += [f"{shown(like[0])}: {cure}"] if like else []
         levels = {_looks(str(each)): str(each) for each in getattr(attribute, "values", ())}
         for value in values:
             level = levels.get(_looks(value), value)
             signs = ", ".join(f"U+{ord(sign):04X}" for sign in sorted({*value} ^ {*level}))
             if signs:
-                found.append(f"{shown(value)} looks like {shown(level)}: differs in {signs}")
-        return found
+                hints.append(f"{shown(value)} looks like {shown(level)}: differs in {signs}")
+        return hints
 
     def _left_out_texts(self) -> set[str]:
-        return {each.as_py() for part in self.left_out for each in part if part.type == "string"}
+        return {value.as_py() for part in self.left_out for value in part if part.type == "string"}
 
     def _kept_with(self, keys: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """Returns the keys and the number of left-out rows kept; 0 if any kept row is lost."""

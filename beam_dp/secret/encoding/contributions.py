@@ -161,14 +161,14 @@ def limit_records(
         for collected, column in zip(columns, words.from_batch(batch), strict=True):
             collected.append(column)
     all_units = np.concatenate(units, axis=1)
-    held = [np.concatenate(collected) for collected in columns]
+    whole = [np.concatenate(collected) for collected in columns]
     counts = np.ones(all_units.shape[1], np.int64)
-    kept = select_records(all_units, held, counts, max_records_per_unit, cost_limit)
-    return words.to_batch([column[kept] for column in held], all_units[:, kept])
+    kept = select_records(all_units, whole, counts, max_records_per_unit, cost_limit)
+    return words.to_batch([column[kept] for column in whole], all_units[:, kept])
 
 
 def _may_stay(
-    units: NDArray[np.uint64], words: Sequence[NDArray[Any]], counts: NDArray[np.int64], most: int
+    units: NDArray[np.uint64], words: Sequence[NDArray[Any]], counts: NDArray[np.int64], limit: int
 ) -> NDArray[np.bool_] | None:
     """Returns the mask of rows that may contain a kept record; None for all rows.
 
@@ -178,15 +178,15 @@ def _may_stay(
     if counts.size < _MANY_ROWS:
         return None
     sample = units[:, :: -(-counts.size // _SAMPLE)]
-    found, number = distinct_units(sample)
-    long = found[:, np.bincount(number) * _LONG_SHARE >= number.size]
+    firsts, number = distinct_units(sample)
+    long = firsts[:, np.bincount(number) * _LONG_SHARE >= number.size]
     may_stay: NDArray[np.bool_] | None = None
     for high, low in long.T:
         is_unit = (units[0] == high) & (units[1] == low)
         if may_stay is None:
             may_stay = np.ones(counts.size, np.bool_)
         may_stay[is_unit] = _low_rows(
-            np.array([[high], [low]]), is_unit, [word[is_unit] for word in words], counts, most
+            np.array([[high], [low]]), is_unit, [word[is_unit] for word in words], counts, limit
         )
     return may_stay
 
@@ -196,7 +196,7 @@ def _low_rows(
     is_unit: NDArray[np.bool_],
     words: Columns,
     counts: NDArray[np.int64],
-    most: int,
+    limit: int,
 ) -> NDArray[np.bool_] | np.bool_:
     """Returns the mask of rows that may have a unit's lowest ranks; True if all rows may.
 
@@ -218,10 +218,10 @@ def _low_rows(
     ranked = np.sort(hashes if is_single else np.repeat(hashes, counts[is_unit]))
     new = _differs(ranked)
     firsts = np.flatnonzero(new)
-    if firsts.size <= most:
+    if firsts.size <= limit:
         return np.True_
     # The first record of each kind ranks by the kind's hash, so ``most`` records reach this bound.
-    bound = ranked[firsts[most - 1]]
+    bound = ranked[firsts[limit - 1]]
     others = []
     first = 0  # start of the run that continues from the previous part
     for start in range(0, ranked.size, _HASHED_RECORDS):
@@ -237,19 +237,19 @@ def _low_rows(
 
 
 def _lowest_of_each(
-    unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], most: int
+    unit: NDArray[np.intp], hashes: NDArray[np.uint64], counts: NDArray[np.int64], limit: int
 ) -> NDArray[np.intp]:
     """Returns the kind of each record that is among the lowest ``most`` records of its unit."""
     # Kinds are sorted by unit, then by the hash of the first record; ties rank by position.
     if (counts == 1).all():
-        (kept,) = np.nonzero(_position_in_run(_differs(unit)) < most)
+        (kept,) = np.nonzero(_position_in_run(_differs(unit)) < limit)
         return kept
     stops = np.cumsum(counts)
     starts = stops - counts
-    found = []
+    lowest = []
     # The lowest records found for the most recent unit, in order.
     kinds, ranks = np.empty(0, np.intp), np.empty(0, np.uint64)
-    size = max(_HASHED_RECORDS, most)
+    size = max(_HASHED_RECORDS, limit)
     for start in range(0, int(stops[-1]), size):
         stop = min(start + size, int(stops[-1]))
         first, last = np.searchsorted(stops, (start, stop - 1), side="right").tolist()
@@ -258,18 +258,18 @@ def _lowest_of_each(
         more = np.repeat(np.arange(first, last + 1), records)
         number = (np.arange(start, stop) - starts[more]).astype(np.uint64)
         more_ranks = np.where(number > 0, mix(hashes[more] ^ mix(number)), hashes[more])
-        if kinds.size == most:
+        if kinds.size == limit:
             # If hashes are equal, the records found before rank first: their kinds come first.
             lower = (unit[more] != unit[kinds[0]]) | (more_ranks < ranks[-1])
             more, more_ranks = more[lower], more_ranks[lower]
         kinds, ranks = np.concatenate((kinds, more)), np.concatenate((ranks, more_ranks))
         order, _ = _identical_together(ranks, [kinds], unit[kinds])
-        order = order[_position_in_run(_differs(unit[kinds[order]])) < most]
+        order = order[_position_in_run(_differs(unit[kinds[order]])) < limit]
         kinds, ranks = kinds[order], ranks[order]
         is_last = unit[kinds] == unit[last]
-        found.append(kinds[~is_last])
+        lowest.append(kinds[~is_last])
         kinds, ranks = kinds[is_last], ranks[is_last]
-    return np.concatenate((*found, kinds))
+    return np.concatenate((*lowest, kinds))
 
 
 def _group(units: NDArray[np.uint64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

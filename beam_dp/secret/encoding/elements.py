@@ -37,8 +37,8 @@ def key_elements(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
-    elements, valid = zip(*found, strict=True) if found else ((), ())
+    parts = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
+    elements, valid = zip(*parts, strict=True) if parts else ((), ())
     return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
 
 
@@ -74,7 +74,7 @@ def named_key_elements(
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     parts = [_NOTHING_NAMED, *(by_values(chunk, read) for chunk in chunks)]
-    elements, names, valid = (np.concatenate(each, axis=-1) for each in zip(*parts, strict=True))
+    elements, names, valid = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
     return elements, names, valid, listed
 
 

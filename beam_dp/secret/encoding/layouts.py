@@ -139,11 +139,11 @@ def by_values(
     if not pa.types.is_union(array.type):
         return read(array)
     size = len(array)
-    found = tuple(np.zeros((*each.shape[:-1], size), each.dtype) for each in read(pa.nulls(0)))
+    empty = tuple(np.zeros((*each.shape[:-1], size), each.dtype) for each in read(pa.nulls(0)))
     for rows, child, places in union_parts(array):
-        for whole, part in zip(found, by_values(child, read), strict=True):
+        for whole, part in zip(empty, by_values(child, read), strict=True):
             whole[..., rows] = part[..., places]
-    return found
+    return empty
 
 
 Mask = NDArray[np.bool_]
@@ -188,7 +188,7 @@ def float_texts(values: NDArray[Any]) -> list[bytes | None]:
     """Returns the usual text of each float: digits, or the shortest decimal; None for NaN."""
     wholes = np.trunc(values) == values
     pairs = zip(values, wholes.tolist(), strict=True)
-    return [canonical_bytes(float(each if whole else str(each))) for each, whole in pairs]
+    return [canonical_bytes(float(value if whole else str(value))) for value, whole in pairs]
 
 
 def by_distinct(
@@ -242,10 +242,10 @@ def _parse(
     rest = np.flatnonzero(~readable & not_null(values))
     distinct = values.take(rest).dictionary_encode()
     found = [read(text) for text in distinct.dictionary.to_pylist()]
-    known = np.array([value is not None for value in found], np.bool_)
+    valid = np.array([value is not None for value in found], np.bool_)
     numbers = np.array([0 if value is None else value for value in found], dtype)
     which = distinct.indices.to_numpy(zero_copy_only=False)
-    readable[rest] = known[which]
+    readable[rest] = valid[which]
     result[rest] = numbers[which]
     return result, readable
 
@@ -398,11 +398,11 @@ class ColumnType:
 
 
 def nearest_column(
-    argument: str, column: str, known: Iterable[str], *, list_all: bool = True
+    argument: str, column: str, names: Iterable[str], *, list_all: bool = True
 ) -> str:
     """Returns a hint for a missing column; the privacy unit may also be the record."""
     units = [RECORD] if argument == "privacy_unit" else []
-    return nearest_known(column, [*known, *units], list_all=list_all)
+    return nearest_known(column, [*names, *units], list_all=list_all)
 
 
 def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str | None:

@@ -191,9 +191,9 @@ class BooleanLevels(IntegerLevels):
         words = pc.ascii_lower(pc.ascii_trim_whitespace(layouts.as_string(values)))
         codes = layouts.positions(words, ["false", "true"], [0, 1])
         if (missing := np.flatnonzero(codes < 0)).size:
-            found = super()._texts(values.take(missing))
-            fits = inside(found)
-            codes[missing[fits]] = found.codes[fits]
+            others = super()._texts(values.take(missing))
+            fits = inside(others)
+            codes[missing[fits]] = others.codes[fits]
         return self._narrow(codes)
 
 
@@ -235,8 +235,11 @@ class NumericLevels(Levels):
 
 def _signs(texts: list[bytes]) -> NDArray[np.int64]:
     """Returns 1 for strings of positive integers, -1 for negative integers, 0 for other strings."""
-    found = [integer_of(text) for text in texts]
-    signs = [0 if each is None or math.isinf(each) else (each > 0) - (each < 0) for each in found]
+    numbers = [integer_of(text) for text in texts]
+    signs = [
+        0 if number is None or math.isinf(number) else (number > 0) - (number < 0)
+        for number in numbers
+    ]
     return np.array(signs, np.int64)
 
 
@@ -274,7 +277,7 @@ class ListedLevels(Levels):
         self._plain: dict[bytes, int] = {}
         entries = list(zip(values, texts, codes, strict=True))
         # Texts that are written as floats come last: "7" decides about 7 before "7.0" does.
-        for value, text, code in sorted(entries, key=lambda each: each[1].endswith(".0")):
+        for value, text, code in sorted(entries, key=lambda entry: entry[1].endswith(".0")):
             whole = integer_key(text.encode())
             if whole is not None:
                 usual.setdefault(whole, code)
@@ -303,9 +306,9 @@ class ListedLevels(Levels):
             return coded
         rest = np.flatnonzero(coded.outside & ~np.isnan(values))
         distinct, places = np.unique(values[rest], return_inverse=True)
-        found = self._texts(pa.array(layouts.float_texts(distinct), pa.binary()))
+        texts = self._texts(pa.array(layouts.float_texts(distinct), pa.binary()))
         codes, outside = coded.codes.copy(), coded.outside.copy()
-        codes[rest], outside[rest] = found.codes[places], ~inside(found)[places]
+        codes[rest], outside[rest] = texts.codes[places], ~inside(texts)[places]
         return Coded(codes, outside)
 
     def booleans(self, values: layouts.Mask) -> Coded:
@@ -351,21 +354,21 @@ class _Integers:
         self._tables = {}
         for dtype in (np.int64, np.uint64):
             limits = np.iinfo(dtype)
-            known = sorted(value for value in code_of if limits.min <= value <= limits.max)
-            codes = [code_of[value] for value in known]
-            self._tables[np.dtype(dtype)] = np.array(known, dtype), np.array(codes, np.int64)
+            listed = sorted(value for value in code_of if limits.min <= value <= limits.max)
+            codes = [code_of[value] for value in listed]
+            self._tables[np.dtype(dtype)] = np.array(listed, dtype), np.array(codes, np.int64)
         self.is_empty = not code_of
 
     def find(self, values: NDArray[Any]) -> NDArray[np.int64]:
         """Returns the code of each integer, of any numpy type; -1 for unlisted integers."""
         # Only uint64 has integers beyond int64, and only its own table has no negative ones.
         dtype = np.dtype(np.uint64 if values.dtype == np.uint64 else np.int64)
-        known, codes = self._tables[dtype]
-        if not known.size:
+        listed, codes = self._tables[dtype]
+        if not listed.size:
             return np.full(len(values), -1)
         values = values.astype(dtype, copy=False)
-        place = np.minimum(np.searchsorted(known, values), len(known) - 1)
-        return np.where(known[place] == values, codes[place], -1)
+        place = np.minimum(np.searchsorted(listed, values), len(listed) - 1)
+        return np.where(listed[place] == values, codes[place], -1)
 
 
 _INT64 = np.iinfo(np.int64)
@@ -410,9 +413,9 @@ class TimeLevels(Levels):
 
     def _code_texts(self, texts: list[bytes]) -> NDArray[np.int64]:
         read = [time_of(text) for text in texts]
-        mine = np.array([each is not None and each[1] == self._has_zone for each in read], np.bool_)
+        mine = np.array([time is not None and time[1] == self._has_zone for time in read], np.bool_)
         # No numpy integer type fits the nanoseconds of all years.
-        times = np.array([each[0] for each in read if each and each[1] == self._has_zone], object)
+        times = np.array([time[0] for time in read if time and time[1] == self._has_zone], object)
         coded = self.times(times, 1, self._has_zone)
         codes = np.full(len(texts), -1)
         codes[mine] = np.where(inside(coded), coded.codes.astype(np.int64), -1)

@@ -117,10 +117,10 @@ def _counted(number: int, places: NDArray[Any], texts: pa.Array) -> tuple[KeyBat
     import pyarrow as pa
 
     counts = np.bincount(places, minlength=len(texts) + 1)[1:]
-    held = np.flatnonzero(counts)
-    weights = counts.take(held).astype(np.int64) * GRID
-    texts = texts.take(pa.array(held))
-    return KeyBatch(_numbers(number, len(held)), weights, texts=texts), None
+    present = np.flatnonzero(counts)
+    weights = counts.take(present).astype(np.int64) * GRID
+    texts = texts.take(pa.array(present))
+    return KeyBatch(_numbers(number, len(present)), weights, texts=texts), None
 
 
 def _with_units(
@@ -133,12 +133,12 @@ def _with_units(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    held = np.flatnonzero(places)
+    rows = np.flatnonzero(places)
     values = KeyBatch(
-        _numbers(number, len(held)),
-        np.ones(len(held), np.int64),
-        units.take(held, axis=1),
-        names.take(places.take(held) - 1, axis=1),
+        _numbers(number, len(rows)),
+        np.ones(len(rows), np.int64),
+        units.take(rows, axis=1),
+        names.take(places.take(rows) - 1, axis=1),
     )
     # Shorter texts are in their fingerprints.
     long = np.flatnonzero(pc.binary_length(texts).to_numpy() > SHORT_BYTES)
@@ -162,7 +162,7 @@ def _text_places(
     import pyarrow as pa
 
     listed: list[pa.Array] = [pa.array([], pa.large_binary())]
-    found = [np.zeros(0, np.int64)]
+    parts = [np.zeros(0, np.int64)]
 
     def read(chunk: pa.Array) -> tuple[NDArray[np.int64]]:
         encoded = _texts(chunk).dictionary_encode()
@@ -177,8 +177,8 @@ def _text_places(
         return (place.take(indices.to_numpy()),)
 
     for chunk in getattr(column, "chunks", [column]):
-        found += by_values(chunk, read)
-    return np.concatenate(found), pa.concat_arrays(listed)
+        parts += by_values(chunk, read)
+    return np.concatenate(parts), pa.concat_arrays(listed)
 
 
 def _texts(chunk: pa.Array) -> pa.Array:
@@ -211,7 +211,7 @@ def _candidates(
     is_barred = pc.or_(label, pc.match_substring_regex(normal, "[\\r\\n\\x00]")).fill_null(False)
     rows = np.flatnonzero(counts & ~is_barred.to_numpy(zero_copy_only=False))
     kept = normal if len(rows) == len(normal) else normal.take(pa.array(rows))
-    prefix, nothing = (pa.scalar(each, pa.large_binary()) for each in (prefix_of(number), b""))
+    prefix, nothing = (pa.scalar(text, pa.large_binary()) for text in (prefix_of(number), b""))
     return rows, pc.binary_join_element_wise(prefix, kept.view(pa.large_binary()), nothing)
 
 
@@ -243,7 +243,7 @@ def _leaf_texts(number: int, num_leaves: int) -> pa.Array:
     import pyarrow.compute as pc
 
     leaves = pa.array(np.arange(num_leaves)).cast(pa.large_string()).view(pa.large_binary())
-    prefix, nothing = (pa.scalar(each, pa.large_binary()) for each in (prefix_of(number), b""))
+    prefix, nothing = (pa.scalar(text, pa.large_binary()) for text in (prefix_of(number), b""))
     return pc.binary_join_element_wise(prefix, leaves, nothing)
 
 

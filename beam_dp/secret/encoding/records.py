@@ -115,8 +115,8 @@ def encode_batch(
     for column in codes:
         if column.size and column.min() < 0:
             keep = both(keep, column >= 0)
-    if domain.impossible and (found := any_impossible(domain.impossible, codes)) is not None:
-        keep = both(keep, ~found)
+    if domain.impossible and (mask := any_impossible(domain.impossible, codes)) is not None:
+        keep = both(keep, ~mask)
     return codes, keep
 
 
@@ -154,8 +154,8 @@ def _fill_cells(cells: NDArray[Any], domain: Domain, window: list[Coded]) -> int
     index = joint_index([coded.codes for coded in window], domain.shape)
     masks = [coded.outside for coded in window if coded.outside is not None]
     if domain.impossible:
-        found = any_impossible(domain.impossible, [coded.codes for coded in window])
-        masks += [] if found is None else [found]
+        mask = any_impossible(domain.impossible, [coded.codes for coded in window])
+        masks += [] if mask is None else [mask]
     if masks:
         index = index[~np.logical_or.reduce(masks)]
     cells[: len(index)] = index

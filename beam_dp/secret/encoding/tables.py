@@ -79,12 +79,12 @@ def _array(values: Any) -> pa.Array:
             return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
         except (pa.ArrowException, ValueError, TypeError):
             pass  # a type that Arrow lacks, or a string that is not UTF-8
-    held = values.astype(object).tolist()
+    items = values.astype(object).tolist()
     try:
         missing = values.isna().tolist()
     except Exception:  # pandas compares each value with itself, which may raise
-        missing = [_is_missing(value) for value in held]
-    pairs = zip(held, missing, strict=True)
+        missing = [_is_missing(value) for value in items]
+    pairs = zip(items, missing, strict=True)
     return arrow_column([None if is_missing else value for value, is_missing in pairs])
 
 
@@ -93,8 +93,8 @@ def _categories(values: Any) -> pa.Array:
     categories = _array(_series(values.categories))
     if not pa.types.is_union(categories.type):
         return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), categories)
-    held = values.categories.tolist()
-    return arrow_column([None if code < 0 else held[code] for code in codes.tolist()])
+    items = values.categories.tolist()
+    return arrow_column([None if code < 0 else items[code] for code in codes.tolist()])
 
 
 def _is_missing(value: object) -> bool:

@@ -65,7 +65,7 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
     types = {*map(type, values)} - {type(None)}
     if not types:
         return pa.nulls(len(values))
-    kinds = {_ARROW_KINDS.get(each) for each in types}
+    kinds = {_ARROW_KINDS.get(kind) for kind in types}
     # Arrow converts only exactly representable integers to floats; whole floats count as integers.
     kind = "float64" if types == {int, float} else kinds.pop() if len(kinds) == 1 else None
     if kind is not None:
@@ -161,11 +161,11 @@ def unit_fingerprints(
     import pyarrow as pa
 
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    found = [layouts.by_values(chunk, _fingerprints) for chunk in chunks]
-    if not found:
+    parts = [layouts.by_values(chunk, _fingerprints) for chunk in chunks]
+    if not parts:
         return np.empty((2, 0), np.uint64), np.empty(0, bool)
-    raw = np.concatenate([fingerprints for fingerprints, _ in found], axis=1)
-    return _mix_pair(raw), np.concatenate([valid for _, valid in found])
+    raw = np.concatenate([fingerprints for fingerprints, _ in parts], axis=1)
+    return _mix_pair(raw), np.concatenate([valid for _, valid in parts])
 
 
 def mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -248,10 +248,10 @@ def _integer_fingerprints(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
     # Short integers have at most 15 characters, including the minus sign.
     long = (numbers >= 10**15) | (numbers <= -(10**14))
     short = pa.array(np.where(long, 0, numbers)).cast(pa.string()).cast(pa.binary())
-    found = _pack_short(short)
-    found[0, long] = numbers[long].view(np.uint64)
-    found[1, long] = np.uint64(_LONG_INTEGER << 56)
-    return found
+    words = _pack_short(short)
+    words[0, long] = numbers[long].view(np.uint64)
+    words[1, long] = np.uint64(_LONG_INTEGER << 56)
+    return words
 
 
 def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
@@ -261,14 +261,14 @@ def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
     column, has_unit = plain_integers(column), layouts.not_null(column)
     lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
     long = lengths > SHORT_BYTES
-    found = _pack_short(column)
+    words = _pack_short(column)
     if long.any():
         encoded = column.filter(pa.array(long)).dictionary_encode()
         texts, places = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         of_value = np.frombuffer(b"".join(map(_long_fingerprint, texts)), "<u8").reshape(-1, 2)
-        found[:, long] = of_value[places].T
+        words[:, long] = of_value[places].T
         has_unit[long] = np.array([_ADDRESS.fullmatch(text) is None for text in texts])[places]
-    return found, has_unit
+    return words, has_unit
 
 
 def _pack_short(column: pa.Array) -> NDArray[np.uint64]:
@@ -362,10 +362,10 @@ def _read(scalar: pa.Scalar) -> object:
 def _dictionary(pairs: Iterable[tuple[Any, pa.Scalar]]) -> dict[Any, Any]:
     """Returns a dictionary with the given keys and with Arrow values converted to Python."""
     read: dict[Any, Any] = {}
-    for key, held in pairs:
+    for key, inner in pairs:
         if key in read:
             raise ValueError("a map with a repeated key has no text")
-        read[key] = _read(held)
+        read[key] = _read(inner)
     return read
 
 

@@ -67,11 +67,11 @@ class ElementCounts:
         """
         parts = [(batch.keys, batch.weights) for batch in batches]
         keys = np.concatenate([np.zeros(0, np.uint64), *(keys for keys, _ in parts)])
-        weights = np.concatenate([np.zeros(0, np.int64), *(each for _, each in parts)])
+        weights = np.concatenate([np.zeros(0, np.int64), *(part for _, part in parts)])
         elements, where = np.unique(keys, return_inverse=True)
         counts = _capped_sums(where, weights, len(elements))
-        held = counts > 0
-        return cls(elements[held], counts[held])
+        mask = counts > 0
+        return cls(elements[mask], counts[mask])
 
 
 def _capped_sums(where: NDArray[np.intp], weights: NDArray[np.int64], size: int) -> NDArray[Any]:
@@ -109,9 +109,9 @@ def merged_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
     has_texts = np.concatenate(
         [np.full(batch.num_rows, batch.texts is not None) for batch in batches]
     )
-    known = not_null(texts)
+    named = not_null(texts)
     row_of = np.full(distinct.shape[1], -1)
-    row_of[places[has_texts][known]] = np.flatnonzero(known)
+    row_of[places[has_texts][named]] = np.flatnonzero(named)
     kept = texts.take(pa.array(row_of, mask=row_of < 0))
     return KeyBatch(merged_keys, sums, names=distinct, texts=kept)
 
@@ -180,11 +180,11 @@ def _partitions(texts: pa.Array) -> NDArray[np.uint8]:
     rest = np.maximum(lengths - 8, 0)
     # Shifts out the bytes after the end of a short text.
     outside = (8 * np.clip(8 - lengths, 0, 7)).astype(np.uint64)
-    found = lengths.astype(np.uint64)
+    hashes = lengths.astype(np.uint64)
     for place in (starts, starts + rest // 2, starts + rest):
-        found = mix(found ^ (words[place] << outside))
-    found[lengths == 0] = 0
-    return (found >> np.uint64(56)).astype(np.uint8)
+        hashes = mix(hashes ^ (words[place] << outside))
+    hashes[lengths == 0] = 0
+    return (hashes >> np.uint64(56)).astype(np.uint8)
 
 
 _NAMELESS = np.zeros((2, 0), np.uint64)
@@ -247,13 +247,13 @@ def value_counts(columns: OpenColumns, counts: ElementCounts) -> ValueCounts:
     for number, attribute in enumerate(columns.attributes):
         rows = np.flatnonzero(counts.elements == number)
         sums = counts.counts.take(rows)
-        own = counts.texts.take(pa.array(rows))
-        own = pc.binary_replace_slice(own, 0, len(prefix_of(number)), b"")
+        rest = counts.texts.take(pa.array(rows))
+        rest = pc.binary_replace_slice(rest, 0, len(prefix_of(number)), b"")
         if number < len(columns.texts):
-            texts[attribute.name] = own, sums
+            texts[attribute.name] = rest, sums
         else:
             leaves[attribute.name] = np.zeros(attribute.num_levels, np.int64)
-            leaves[attribute.name][[int(text) for text in own.to_pylist()]] = sums
+            leaves[attribute.name][[int(text) for text in rest.to_pylist()]] = sums
     return ValueCounts(texts, leaves)
 
 
@@ -261,16 +261,16 @@ def counted_values(
     columns: OpenColumns, guarantee: Guarantee, batches: Iterable[pa.RecordBatch]
 ) -> ValueCounts:
     """Returns the exact sums of a table in memory; ``batches`` contain all of its records."""
-    found = [
+    tables = [
         pair for batch in batches for pair in encode_values(columns, guarantee.privacy_unit, batch)
     ]
-    values = [value for value, _ in found]
+    values = [value for value, _ in tables]
     if guarantee.privacy_unit == RECORD:
         return value_counts(columns, _counts(merged_by_text(values)))
-    most = guarantee.max_records_per_unit
+    limit = guarantee.max_records_per_unit
     units, *words = _columns(values)
-    kept = kept_values(len(columns.texts), most, units, words, np.ones(len(words[0]), np.int64))
-    texts = [text for _, text in found if text is not None]
+    kept = kept_values(len(columns.texts), limit, units, words, np.ones(len(words[0]), np.int64))
+    texts = [text for _, text in tables if text is not None]
     return value_counts(columns, _counts(merged_by_name([kept, *texts])))
 
 
@@ -289,9 +289,9 @@ def _columns(values: list[KeyBatch]) -> list[NDArray[Any]]:
 def _counts(merged: KeyBatch) -> ElementCounts:
     import pyarrow as pa
 
-    held = np.flatnonzero(merged.weights)
+    places = np.flatnonzero(merged.weights)
     texts = known_texts(merged)
-    return ElementCounts(merged.keys[held], merged.weights[held], texts.take(pa.array(held)))
+    return ElementCounts(merged.keys[places], merged.weights[places], texts.take(pa.array(places)))
 
 
 # Exact numbers of privacy units by their numbers of records.
@@ -311,14 +311,14 @@ class UnitWords:
         return EncodedBatch(codes=[])
 
 
-def levels_counter(most: int) -> HistogramAccumulator:
+def levels_counter(limit: int) -> HistogramAccumulator:
     """Returns the accumulator that counts the units of each level."""
-    levels = IntegerAttribute("level", 0, len(record_levels(most)) - 1)
+    levels = IntegerAttribute("level", 0, len(record_levels(limit)) - 1)
     return HistogramAccumulator(Domain((levels,)))
 
 
 def levels_of_units(
-    units: NDArray[np.uint64], counts: NDArray[np.int64], most: int
+    units: NDArray[np.uint64], counts: NDArray[np.int64], limit: int
 ) -> NDArray[np.int64]:
     """Returns the level of each distinct unit, by its number of records; no order.
 
@@ -328,4 +328,4 @@ def levels_of_units(
     distinct, places = distinct_units(units)
     sums = np.zeros(distinct.shape[1], np.int64)
     np.add.at(sums, places, counts)
-    return np.searchsorted(record_levels(most), sums, side="right").astype(np.int64) - 1
+    return np.searchsorted(record_levels(limit), sums, side="right").astype(np.int64) - 1

@@ -60,10 +60,10 @@ class Marginals:
             raise InputError("attributes", attributes, "must be distinct")
         held = ordered
         if held not in self.tables:  # often true, and there may be thousands of tables
-            holders = [each for each in self.tables if set(each) >= set(ordered)]
+            holders = [key for key in self.tables if set(key) >= set(ordered)]
             if not holders:
                 raise InputError("attributes", attributes, "are not in any table")
-            held = min(holders, key=lambda each: self.tables[each].size)
+            held = min(holders, key=lambda key: self.tables[key].size)
         table = marginal_tables(self.tables[held], held, [ordered])[ordered]
         return table.transpose([ordered.index(name) for name in attributes])
 
@@ -85,13 +85,13 @@ def merge_tables(
     # Sorted by size, largest first; tables of equal size by the bit mask of their attributes.
     ordered = sorted((-math.prod(sizes[axis] for axis in axes), axes[::-1], axes) for axes in sets)
     # The attributes (rows) of each merged table (columns), and the cells of each merged table.
-    held = np.zeros((len(sizes), len(sets)), np.bool_)
+    members = np.zeros((len(sizes), len(sets)), np.bool_)
     cells = np.empty(len(sets))
     num_unions = 0
     for negative_cells, _, axes in ordered:
         growth = np.ones(num_unions)
         for axis in axes:
-            growth *= np.where(held[axis, :num_unions], 1.0, float_sizes[axis])
+            growth *= np.where(members[axis, :num_unions], 1.0, float_sizes[axis])
         fits = (growth == 1) | (cells[:num_unions] * growth <= max_cells)
         if fits.any():
             best = int(np.argmin(np.where(fits, growth, np.inf)))
@@ -99,9 +99,11 @@ def merge_tables(
         else:
             best, num_unions = num_unions, num_unions + 1
             cells[best] = min(-negative_cells, 2**1000)
-        held[list(axes), best] = True
-    found = sorted(tuple(np.flatnonzero(held[:, union]).tolist()) for union in range(num_unions))
-    return [tuple(domain.names[axis] for axis in axes) for axes in found]
+        members[list(axes), best] = True
+    unions = sorted(
+        tuple(np.flatnonzero(members[:, union]).tolist()) for union in range(num_unions)
+    )
+    return [tuple(domain.names[axis] for axis in axes) for axes in unions]
 
 
 def _num_cells(domain: Domain, tables: Iterable[tuple[str, ...]]) -> int:
@@ -117,12 +119,12 @@ def _tables_to_count(domain: Domain, wanted: Sequence[tuple[str, ...]]) -> list[
     merged table is lowered. The choice depends only on sizes, which are public.
     """
     num_wanted = _num_cells(domain, wanted)
-    most = min(max(_COUNTED_CELLS, num_wanted), MAX_CELLS)
-    choices = [[domain.names]] if domain.num_cells <= most else []
+    limit = min(max(_COUNTED_CELLS, num_wanted), MAX_CELLS)
+    choices = [[domain.names]] if domain.num_cells <= limit else []
     for max_cells in (_MERGED_CELLS, _MERGED_CELLS // 2**6, 0):
         merged = merge_tables(domain, wanted, max_cells)
         total = _num_cells(domain, merged)
-        if total <= most:
+        if total <= limit:
             choices.append(merged)
             break
     if not choices:
@@ -214,22 +216,22 @@ class MarginalsAccumulator:
             array = int(np.searchsorted(self._first_block, block, side="right")) - 1
             of_array[array].append((block - self._first_block[array], shard))
         arrays = list(map(read_shards, of_array, self._sizes))
-        found: dict[tuple[str, ...], NDArray[np.int64]] = {}
+        tables: dict[tuple[str, ...], NDArray[np.int64]] = {}
         if self._sends_counted:
-            for names, counts, held in zip(self._counted, arrays, self._held, strict=True):
-                found |= marginal_tables(counts.reshape(self._shape(names)), names, held)
+            for names, counts, wanted in zip(self._counted, arrays, self._held, strict=True):
+                tables |= marginal_tables(counts.reshape(self._shape(names)), names, wanted)
         else:
             start = 0
             for names in itertools.chain(*self._held):
                 stop = start + _num_cells(self.domain, [names])
-                found[names] = arrays[0][start:stop].reshape(self._shape(names))
+                tables[names] = arrays[0][start:stop].reshape(self._shape(names))
                 start = stop
-        return Marginals(self.domain, {names: found[names] for names in self.tables})
+        return Marginals(self.domain, {names: tables[names] for names in self.tables})
 
     def _wanted_counts(self, state: list[CellCounts]) -> Iterator[NDArray[np.int64]]:
-        for counts, names, held in zip(state, self._counted, self._held, strict=True):
-            found = marginal_tables(counts.array().reshape(self._shape(names)), names, held)
-            yield from (found[each].ravel().astype(np.int64) for each in held)
+        for counts, names, wanted in zip(state, self._counted, self._held, strict=True):
+            tables = marginal_tables(counts.array().reshape(self._shape(names)), names, wanted)
+            yield from (tables[key].ravel().astype(np.int64) for key in wanted)
 
     def _shape(self, names: tuple[str, ...]) -> list[int]:
         return [self.domain.shape[axis] for axis in self.domain.axes(names)]
@@ -254,9 +256,9 @@ def clipped_counts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     domain. The argument requires that everything is computed from this one table: tables of several
     sets of attributes must not be clipped separately.
     """
-    most = MAX_TOTAL // max(counts.size, 1)
-    if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= most):
-        return np.clip(counts, 0, most)
+    limit = MAX_TOTAL // max(counts.size, 1)
+    if counts.size and not (int(counts.min()) >= 0 and int(counts.max()) <= limit):
+        return np.clip(counts, 0, limit)
     return counts
 
 
