@@ -171,7 +171,7 @@ class MarginalCoefficients:
 def squared_scale(basis: Coefficients, support: Support, axes: Support) -> float:
     """Returns the square of the factor that converts a support's coefficients in a basis."""
     # Times the factor, they are the support's coefficients in the marginal on ``axes``.
-    sizes = [math.prod(basis.shape[axis] for axis in each) for each in (support, axes)]
+    sizes = [math.prod(basis.shape[axis] for axis in part) for part in (support, axes)]
     return basis.cells_summed(support) * sizes[0] / sizes[1]
 
 

@@ -114,9 +114,11 @@ class CandidateBasis(FactoredBasis):
         marginals = [np.empty(0)] * len(self.sets)
         for group in self._groups:
             sums: NDArray[Any] = np.bincount(group.cells, values, math.prod(group.shape))
-            found = group.cascade.sum_down(sums.reshape(group.shape))
-            for each, axes, table in zip(group.numbers, group.tables, found, strict=True):
-                marginals[each] = table.transpose([axes.index(axis) for axis in self.sets[each]])
+            summed = group.cascade.sum_down(sums.reshape(group.shape))
+            for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
+                marginals[number] = table.transpose(
+                    [axes.index(axis) for axis in self.sets[number]]
+                )
         return self.coefficients(marginals)
 
     def _normalised(self, log_weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
@@ -148,10 +150,10 @@ def candidate_basis(
     singles = [(axis,) for axis in range(domain.num_attributes)]
     impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
     tree = TreeBasis(domain.shape, [(), *singles, *pairs], impossible)
-    known = denoised(domain, tree, observed.restricted(layout, tree), total)
+    means = denoised(domain, tree, observed.restricted(layout, tree), total)
     weights, fair = (carry_over(layout.slices, each, tree) for each in (importance, signs))
-    fit = fit_maximum_entropy(tree, known, total, weights, fair, tolerance=_TREE_TOLERANCE)
-    drawn = [fit.log_weights, independent_log_weights(tree, known, total)]
+    fit = fit_maximum_entropy(tree, means, total, weights, fair, tolerance=_TREE_TOLERANCE)
+    drawn = [fit.log_weights, independent_log_weights(tree, means, total)]
     records = []
     for log_weights in drawn:
         tree.calibrate(log_weights)
@@ -184,7 +186,7 @@ def _keys(shape: Sequence[int], codes: NDArray[np.int32]) -> list[NDArray[np.int
     keys: list[NDArray[np.int64]] = []
     axes: list[int] = []
     for axis in range(len(shape)):
-        if math.prod(shape[each] for each in [*axes, axis]) >= 2**62:
+        if math.prod(shape[place] for place in [*axes, axis]) >= 2**62:
             keys.append(record_cells(shape, codes, tuple(axes)))
             axes = []
         axes.append(axis)
@@ -244,16 +246,16 @@ def _groups(shape: Sequence[int], sets: Sequence[Support]) -> list[tuple[int, li
         group = max(left.values(), key=lambda mask: (num_cells(mask), mask))
         while wider := _widened(shape, group, left):
             group = wider
-        held = [number for number, mask in left.items() if mask & ~group == 0]
-        for number in held:
+        inside = [number for number, mask in left.items() if mask & ~group == 0]
+        for number in inside:
             del left[number]
-        groups.append((group, held))
+        groups.append((group, inside))
     return groups
 
 
 def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
     """Returns the group with one more axis, or 0 if no axis fits."""
-    best, most = 0, 0.0
+    best, gained = 0, 0.0
     cells = math.prod(shape[axis] for axis in axes_of(group))
     for axis, size in enumerate(shape):
         wider = group | 1 << axis
@@ -262,8 +264,8 @@ def _widened(shape: Sequence[int], group: int, left: Mapping[int, int]) -> int:
         masks = [mask for mask in left.values() if mask >> axis & 1]
         completed = sum(mask & ~wider == 0 for mask in masks)
         gain = (completed + 1e-3 * len(masks)) / math.log(max(size, 2))
-        if gain > most:
-            best, most = wider, gain
+        if gain > gained:
+            best, gained = wider, gain
     return best
 
 

@@ -111,12 +111,12 @@ def denoised_counts(
     shared = np.tile(bins.supposed, (len(noisy), 1))
     for _ in range(_INDEPENDENT_PASSES):
         shared = _shared(_normalised(shared * bins.likelihoods), bins)
-    found = [_independent(shared, bins)]
+    fits = [_independent(shared, bins)]
     if follows.any():
-        found += [_along(chain, shared, bins, follows) for chain in _CHAINS]
-    evidences = np.array([evidence for evidence, _ in found])
+        fits += [_along(chain, shared, bins, follows) for chain in _CHAINS]
+    evidences = np.array([evidence for evidence, _ in fits])
     shares = np.exp(evidences - evidences.max())
-    posterior = np.tensordot(shares / shares.sum(), [each for _, each in found], 1)
+    posterior = np.tensordot(shares / shares.sum(), [each for _, each in fits], 1)
     means = (posterior * bins.means).sum(axis=1)
     variances = (posterior * (bins.variances + bins.means**2)).sum(axis=1) - means**2
     variances = np.maximum(variances, _LEAST_VARIANCE**2 * deviation**2)
@@ -209,9 +209,9 @@ def _passes(
     behind = np.ones_like(before)
     for code in range(len(chances) - 1, -1, -1):
         posterior[code] *= behind
-        told = likelihoods[code] * behind / sums[code]
-        afresh[code] = (1 - chances[code]) * shared[code] * told
-        behind = afresh[code].sum() + chances[code] * (alike @ told)
+        shares = likelihoods[code] * behind / sums[code]
+        afresh[code] = (1 - chances[code]) * shared[code] * shares
+        behind = afresh[code].sum() + chances[code] * (alike @ shares)
     return float(np.log(sums).sum()), posterior, afresh
 
 

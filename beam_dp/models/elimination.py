@@ -74,7 +74,7 @@ def triangulate(shape: Sequence[int], masks: Iterable[int]) -> Triangulation:
     neighbours, logs = _joined(shape, masks)
     return min(
         (_eliminate(shape, logs, neighbours, order) for order in (_clique_size, _fill)),
-        key=lambda found: found.num_cells,
+        key=lambda trial: trial.num_cells,
     )
 
 
@@ -139,7 +139,7 @@ def _eliminate(
         # A clique can only be a subset of an earlier clique.
         if not any(clique & ~larger == 0 for larger in cliques):
             cliques.append(clique)
-            num_cells += math.prod([shape[each] for each in axes_of(clique)])
+            num_cells += math.prod([shape[part] for part in axes_of(clique)])
             if num_cells > max_cells:
                 break
         del costs[axis]
@@ -253,19 +253,19 @@ class GrowingTree:
         if self._is_fresh:
             return False
         self._is_fresh = True
-        found = triangulate(self.shape, self._joined)
-        if found.num_cells >= self.num_cells:
+        anew = triangulate(self.shape, self._joined)
+        if anew.num_cells >= self.num_cells:
             return False
-        self._take(found)
+        self._take(anew)
         return True
 
-    def _take(self, found: Triangulation) -> None:
+    def _take(self, cover: Triangulation) -> None:
         """Builds the tree of a triangulation's cliques."""
-        joined = join_cliques(self.shape, found.cliques)
+        joined = join_cliques(self.shape, cover.cliques)
         self._edges: dict[int, set[int]] = {clique: set() for clique, _, _ in joined}
         for clique, parent, _ in joined[1:]:
             self._link(clique, joined[parent][0])
-        self.num_cells = found.num_cells
+        self.num_cells = cover.num_cells
         self._is_fresh = True
         self._walk()
 
@@ -329,7 +329,7 @@ class GrowingTree:
         parts = [before | after for before, after in pairwise(path.separators)]
         cells = [self._cells(part) for part in parts]
         from_first = accumulate((cell * self.shape[first] for cell in cells), initial=0)
-        from_second = [*accumulate((each * self.shape[second] for each in cells[::-1]), initial=0)]
+        from_second = [*accumulate((cell * self.shape[second] for cell in cells[::-1]), initial=0)]
         both = self.shape[first] * self.shape[second]
         added, meeting = min(
             (left + self._cells(separator) * both + right, place)
@@ -370,11 +370,11 @@ class GrowingTree:
 
     def _cells(self, mask: int) -> int:
         """Returns the number of cells of the table over some attributes."""
-        found = self._cells_of.get(mask)
-        if found is None:
-            found = math.prod(self.shape[axis] for axis in axes_of(mask))
-            self._cells_of[mask] = found
-        return found
+        cells = self._cells_of.get(mask)
+        if cells is None:
+            cells = math.prod(self.shape[axis] for axis in axes_of(mask))
+            self._cells_of[mask] = cells
+        return cells
 
 
 # Sums one large table into many small tables in few passes, and the reverse.
@@ -515,9 +515,9 @@ class Cascade:
     ) -> NDArray[np.float64] | None:
         parts = []
         if node.wanted is not None:
-            own = tables[node.wanted]
-            if own is not None:
-                parts.append(own)
+            table = tables[node.wanted]
+            if table is not None:
+                parts.append(table)
         for child, shape in zip(node.children, node.shapes, strict=True):
             part = self._add(child, tables, child.table)
             if part is not None:

@@ -69,11 +69,11 @@ class JunctionTree:
         self.shape = tuple(shape)
         self.sets = tuple(sets)
         masks = [elimination.mask_of(each) for each in self.sets]
-        found = elimination.triangulate(self.shape, elimination.maximal_masks(masks))
-        self.num_cells = found.num_cells
+        cover = elimination.triangulate(self.shape, elimination.maximal_masks(masks))
+        self.num_cells = cover.num_cells
         self.version = 0
         self.cliques = [
-            self._clique(*each) for each in elimination.join_cliques(self.shape, found.cliques)
+            self._clique(*each) for each in elimination.join_cliques(self.shape, cover.cliques)
         ]
         self._assign(masks)
 
@@ -145,8 +145,8 @@ class JunctionTree:
             clique.belief -= shift
             np.exp(clique.belief, out=clique.belief)
             sums[number] = sum_to(clique.belief, is_kept)
-            own = shift.reshape(sums[number].shape if shift.size > 1 else ())
-            message = np.log(sums[number]) + own
+            scale = shift.reshape(sums[number].shape if shift.size > 1 else ())
+            message = np.log(sums[number]) + scale
             if clique.parent >= 0:
                 # Shift messages close to 0, so that the bounds on a clique's values stay narrow.
                 largest = float(message.max())
@@ -193,15 +193,15 @@ class JunctionTree:
                 broadcast_shape(clique.separator, clique.axes, self.shape)
             )
             assert clique.cascade is not None
-            found = clique.cascade.sum_down(clique.belief)
+            summed = clique.cascade.sum_down(clique.belief)
             for axes, table, sets, children in zip(
-                clique.tables, found, clique.sets, clique.children, strict=True
+                clique.tables, summed, clique.sets, clique.children, strict=True
             ):
                 for child in children:
                     shared[child] = table
-                for each in sets:
-                    marginals[each] = table.transpose(
-                        [axes.index(axis) for axis in self.sets[each]]
+                for names in sets:
+                    marginals[names] = table.transpose(
+                        [axes.index(axis) for axis in self.sets[names]]
                     )
         return marginals
 
@@ -252,11 +252,11 @@ class _Marginals:
                 tuple(axis for axis in clique.axes if mask >> axis & 1)
                 for mask in sorted(self._needed[number])
             ]
-            found: list[NDArray[np.float64]] = []
+            sums: list[NDArray[np.float64]] = []
             if needed:
-                found = Cascade(clique.axes, self._tree.shape, needed).sum_down(clique.belief)
+                sums = Cascade(clique.axes, self._tree.shape, needed).sum_down(clique.belief)
             self._sums.append(
-                {mask_of(axes): table for axes, table in zip(needed, found, strict=True)}
+                {mask_of(axes): table for axes, table in zip(needed, sums, strict=True)}
             )
         done = {mask: self._collect(root, -1, mask) for mask, root in roots.items()}
         results = []
@@ -304,7 +304,7 @@ class _Marginals:
         for other, _, _ in messages:
             needed |= self._neighbours[clique][other]
         # Small messages are multiplied first.
-        messages.sort(key=lambda each: self._num_cells(each[2]))
+        messages.sort(key=lambda message: self._num_cells(message[2]))
         return kept, needed, messages
 
     def _cost(self, clique: int, receiver: int, wanted: int) -> float:
@@ -463,6 +463,6 @@ def _codes(
     ends /= ends[:, -1:]
     # Search all rows at once: row r covers the numbers from r to r + 1.
     ends += np.arange(len(used))[:, None]
-    found = np.searchsorted(ends.ravel(), ranks + positions, side="right")
-    codes: NDArray[np.int64] = found - ranks * rows.shape[1]
+    places = np.searchsorted(ends.ravel(), ranks + positions, side="right")
+    codes: NDArray[np.int64] = places - ranks * rows.shape[1]
     return codes

@@ -187,12 +187,12 @@ def _learned(
     groups: PenaltyGroups,
 ) -> NDArray[np.float64]:
     """Returns the factors of the penalties of a path, from quick fits that begin at its start."""
-    factors, penalty, found = np.ones(len(goal)), _FIRST_QUICK_PENALTY, start
+    factors, penalty, point = np.ones(len(goal)), _FIRST_QUICK_PENALTY, start
     mismatch = math.inf
     for _ in range(_QUICK_FITS if groups.exist else 0):
-        found = problem.step(goal, penalty * variances * factors, start.place, found)
-        factors = groups.factors(found.place - start.place)
-        previous, mismatch = mismatch, float(np.mean((found.gradient - goal) ** 2 / variances))
+        point = problem.step(goal, penalty * variances * factors, start.place, point)
+        factors = groups.factors(point.place - start.place)
+        previous, mismatch = mismatch, float(np.mean((point.gradient - goal) ** 2 / variances))
         if mismatch < _CLOSE or mismatch > _STALLED * previous:
             break
         penalty /= _QUICK_RATIO
@@ -238,8 +238,8 @@ def _follow(
 
 def _announced(seconds: float) -> str:
     """Returns a fit's name for progress reports, given the seconds per pass."""
-    least, most = (float(f"{passes * seconds:.2g}") for passes in _USUAL_PASSES)
-    return "fit" if most < _ANNOUNCED_SECONDS else f"fit: about {least:.0f} to {most:.0f} s"
+    least, longest = (float(f"{passes * seconds:.2g}") for passes in _USUAL_PASSES)
+    return "fit" if longest < _ANNOUNCED_SECONDS else f"fit: about {least:.0f} to {longest:.0f} s"
 
 
 @on_one_thread
@@ -257,8 +257,8 @@ def refit(
     start = log_weights[chosen]
     result = log_weights.copy()
     penalties = penalty * observed.variances[chosen]
-    found = problem.step(observed.values[chosen], penalties, start, problem.at(start))
-    result[chosen] = found.place
+    point = problem.step(observed.values[chosen], penalties, start, problem.at(start))
+    result[chosen] = point.place
     return result
 
 
@@ -425,8 +425,8 @@ class PenaltyGroups:
             for axis in support:
                 levels = contrast_levels(basis.shape[axis])
                 bands = (bands[:, None] * (levels.max() + 1) + levels).ravel()
-            found, own = np.unique(bands, return_inverse=True)
-            groups[where] = len(supports) + own
+            found, places = np.unique(bands, return_inverse=True)
+            groups[where] = len(supports) + places
             scales[where] = basis.cells_summed(support) ** -0.5
             supports += [len(orders)] * len(found)
             orders.append(len(support))
@@ -468,9 +468,9 @@ def _means(
     orders: NDArray[np.int64],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Returns the mean square of each group and of its support, each shrunk towards a wider one."""
-    support_sums, support_numbers = (np.bincount(supports, each) for each in (sums, numbers))
+    support_sums, support_numbers = (np.bincount(supports, part) for part in (sums, numbers))
     order_sums, order_numbers = (
-        np.bincount(orders, each) for each in (support_sums, support_numbers)
+        np.bincount(orders, part) for part in (support_sums, support_numbers)
     )
     of_order = order_sums / np.maximum(order_numbers, 1)
     of_support = (support_sums + _SUPPOSED * of_order[orders]) / (support_numbers + _SUPPOSED)

@@ -86,7 +86,7 @@ def _marginals_of(
         return _dense_marginals(axes, shape, tables, wanted)
     place = {axis: number for number, axis in enumerate(axes)}
     sizes = [shape[axis] for axis in axes]
-    sets = [tuple(place[axis] for axis in each) for each, _ in tables]
+    sets = [tuple(place[axis] for axis in axes) for axes, _ in tables]
     tree_cells = num_clique_cells(sizes, sets)
     if min(num_cells, tree_cells) > MAX_CELLS:
         condition = (
@@ -103,7 +103,7 @@ def _marginals_of(
     except ValueError:
         raise _nothing_possible(axes) from None
     ordered = sorted(wanted)
-    found = tree_marginals(tree, [tuple(place[axis] for axis in each) for each in ordered])
+    found = tree_marginals(tree, [tuple(place[axis] for axis in axes) for axes in ordered])
     return dict(zip(ordered, found, strict=True))
 
 

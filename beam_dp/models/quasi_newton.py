@@ -159,7 +159,7 @@ class TableCurvature:
             padded, result = np.append(vector, 0.0), np.zeros(size + 1)
             for (rotations, places, scales), divisor in zip(self._tables, divisors, strict=True):
                 table = _rotated(padded[places] * scales, rotations) / divisor
-                back = _rotated(table, [each.T for each in rotations]) * scales
+                back = _rotated(table, [part.T for part in rotations]) * scales
                 result += np.bincount(places.ravel(), back.ravel(), size + 1)
             return result[:-1]
 
@@ -173,13 +173,13 @@ def _rotation(size: int) -> Any:
 
 def _maximal(supports: Iterable[Support]) -> list[Support]:
     """Returns the supports that no other support contains, without the constant."""
-    found: list[Support] = []
+    largest: list[Support] = []
     seen: set[Support] = {()}
     for axes in sorted(supports, key=len, reverse=True):
         if axes not in seen:
-            found.append(axes)
+            largest.append(axes)
             seen.update(subsets(axes))
-    return found
+    return largest
 
 
 def _rotated(values: Vector, rotations: Sequence[Any]) -> Vector:
@@ -197,8 +197,8 @@ class QuasiNewton:
 
     def __init__(self, evaluate: Callable[[Vector], Point], num_unknowns: int) -> None:
         self._evaluate = evaluate
-        most = _REMEMBERED_NUMBERS // max(1, 3 * num_unknowns)
-        self._steps: deque[_Pair] = deque(maxlen=min(max(most, _LEAST_STEPS), _MOST_STEPS))
+        limit = _REMEMBERED_NUMBERS // max(1, 3 * num_unknowns)
+        self._steps: deque[_Pair] = deque(maxlen=min(max(limit, _LEAST_STEPS), _MOST_STEPS))
 
     def minimise(
         self,
@@ -229,8 +229,8 @@ class QuasiNewton:
             noise = _ROUNDING * max(1.0, abs(point.value))
             for _ in range(_MAX_TRIALS):
                 evaluations += 1
-                found = self._evaluate(point.place + length * direction)
-                found_value, found_gradient = problem.value(found), problem.gradient(found)
+                trial = self._evaluate(point.place + length * direction)
+                found_value, found_gradient = problem.value(trial), problem.gradient(trial)
                 found_slope = float(direction @ found_gradient)
                 if not found_value <= value + _DECREASE * length * slope + noise:
                     high = length
@@ -241,12 +241,12 @@ class QuasiNewton:
                 length = 2 * low if high == math.inf else (low + high) / 2
             else:
                 break
-            moved, changed = found.place - point.place, found.gradient - point.gradient
+            moved, changed = trial.place - point.place, trial.gradient - point.gradient
             if moved @ changed > 0:
                 self._steps.append((moved, changed))
             pairs.append((moved, found_gradient - gradient))
             gain = value - found_value
-            point, value, gradient = found, found_value, found_gradient
+            point, value, gradient = trial, found_value, found_gradient
             if not moved @ pairs[-1][1] > 0:  # all that is left are rounding errors
                 break
         return point

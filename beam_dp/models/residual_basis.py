@@ -138,7 +138,7 @@ class Level:
             if source.joined is None:
                 cells = np.zeros((self.axis_size, source.rows * rest))
             else:
-                rows = [each for _, each in parts]
+                rows = [row for _, row in parts]
                 stacked = rows[0] if len(rows) == 1 else np.concatenate(rows)
                 cells = source.joined.spread(stacked)
             if source.endings:
@@ -278,7 +278,7 @@ def _products(
 ) -> list[tuple[_Products, NDArray[np.int64]]]:
     """Returns the products for some supports within one merged axis, with their labels."""
     rows = [_axis_rows(shape, strides, run, part) for part in parts]
-    matrix = stacked([each for each, _ in rows])
+    matrix = stacked([row for row, _ in rows])
     return [(_Products(matrix), np.concatenate([labels for _, labels in rows]))]
 
 
@@ -435,8 +435,8 @@ class ResidualBasis:
         """Returns the blocks before the given last levels: the transpose of ``_contract``."""
         blocks: Blocks = []
         for level in reversed(levels):
-            ended, own = np.split(ended, [len(ended) - level.num_ended])
-            blocks = level.expand(blocks, own, level.rest_cells)
+            ended, rest = np.split(ended, [len(ended) - level.num_ended])
+            blocks = level.expand(blocks, rest, level.rest_cells)
         return blocks
 
     def _order(
@@ -454,10 +454,10 @@ class ResidualBasis:
             codes[used] += np.int64(1) << axis
             local[used] = local[used] * (radices[axis] - 1) + digits[axis][used] - 1
         starts = {
-            sum(1 << axis for axis in own): self.slices[support].start
-            for own, support in filled.items()
+            sum(1 << axis for axis in part): self.slices[support].start
+            for part, support in filled.items()
         }
-        known, inverse = np.unique(codes, return_inverse=True)
-        firsts = np.array([starts[int(code)] for code in known], dtype=np.int64)
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        firsts = np.array([starts[int(code)] for code in distinct], dtype=np.int64)
         positions: NDArray[np.int64] = firsts[inverse] + local
         return positions

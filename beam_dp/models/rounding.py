@@ -110,14 +110,14 @@ _Moves = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def _moves(
-    basis: Cells, counts: NDArray[np.int64], gradient: NDArray[np.float64], most: int
+    basis: Cells, counts: NDArray[np.int64], gradient: NDArray[np.float64], limit: int
 ) -> _Moves:
     """Returns at most ``most`` moves down a gradient; every move lowers the error."""
     slopes = basis.synthesise(gradient)
     filled = np.flatnonzero(counts)
-    most = min(most, len(filled))
-    sources = filled[_lowest(-slopes[filled], most)]
-    targets = _lowest(slopes, most)
+    limit = min(limit, len(filled))
+    sources = filled[_lowest(-slopes[filled], limit)]
+    targets = _lowest(slopes, limit)
     helps = slopes[sources] > slopes[targets]
     return sources[helps], targets[helps]
 
@@ -255,7 +255,7 @@ class _CodeMoves:
         self._shape = shape
         # Store each record's codes contiguously, because a part takes every n-th record.
         self._codes = np.ascontiguousarray(codes.T)
-        self._targets = [each for each in targets if each.weight > 0]
+        self._targets = [goal for goal in targets if goal.weight > 0]
         self._impossible = impossible
         self._surplus = []
         for target in self._targets:
@@ -273,7 +273,7 @@ class _CodeMoves:
 
     def _error(self) -> float:
         pairs = zip(self._targets, self._surplus, strict=True)
-        return sum(target.weight * float(np.vdot(each, each)) for target, each in pairs)
+        return sum(target.weight * float(np.vdot(gap, gap)) for target, gap in pairs)
 
     def sweep(self, axis: int) -> None:
         """Moves records along one attribute, one part of the records at a time."""
@@ -333,12 +333,12 @@ class _CodeMoves:
         slopes = tables.slopes(rows)
         numbers = np.arange(slopes.shape[1])
         # The quadratic terms of leaving and entering a cell, which do not depend on the surplus.
-        own = slopes[records[:, axis], numbers] - np.float32(2 * tables.weights.sum())
+        bends = slopes[records[:, axis], numbers] - np.float32(2 * tables.weights.sum())
         for axes, forbidden in self._impossible:
             if axis in axes:
                 shut = self._by_code(axis, axes, forbidden)
                 slopes[shut[_cells(records, self._strides(axes, axis))].T] = np.inf
-        gains = np.maximum(own - slopes, 0)
+        gains = np.maximum(bends - slopes, 0)
         ends = gains.copy()
         for before, row in pairwise(ends):  # np.cumsum takes ten times as long
             row += before
@@ -356,9 +356,9 @@ class _CodeMoves:
         gains: NDArray[np.float32],
     ) -> None:
         """Moves a share of the records, so that moves do not conflict."""
-        own = self._codes[movers, axis]
-        left = rows * tables.size + own[:, None]
-        entered = left + (wanted - own)[:, None]
+        codes = self._codes[movers, axis]
+        left = rows * tables.size + codes[:, None]
+        entered = left + (wanted - codes)[:, None]
         change, ids = tables.change(left, entered)
         # When several moves enter or leave one cell, every move reduces the gain of the other
         # moves. If only a share p of the moves is made, the reduction is p times as large.
@@ -425,12 +425,12 @@ class _StackedTables:
         from scipy.sparse import csr_array  # verification rounds, and does without
 
         # The shape is (size, number of records), with one column per record.
-        held: Any = slice(None)
+        chosen: Any = slice(None)
         columns = rows.ravel()
         if rows.size < len(self._surplus):  # the rows of the records, with repetitions
-            held, columns = columns, np.arange(rows.size)
+            chosen, columns = columns, np.arange(rows.size)
         weights = self._cell_weights[:: self.size, None]  # the same along a row
-        table = (2 * weights[held] * self._surplus[held]).astype(np.float32)
+        table = (2 * weights[chosen] * self._surplus[chosen]).astype(np.float32)
         ends = np.arange(0, rows.size + 1, rows.shape[1])
         ones = np.ones(rows.size, dtype=np.float32)
         sums = csr_array((ones, columns, ends), shape=(len(rows), len(table))) @ table

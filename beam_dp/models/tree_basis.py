@@ -71,7 +71,7 @@ class FactoredBasis(MarginalCoefficients):
             sizes = [self.shape[axis] for axis in axes]
             numbers = np.arange(start, start + math.prod(sizes)).reshape(sizes)
             start += numbers.size
-            for support in [each for each in left if mask_of(each) & ~mask == 0]:
+            for support in [axes for axes in left if mask_of(axes) & ~mask == 0]:
                 # Index 0 of an axis is for the constant.
                 chosen = tuple(slice(1, None) if axis in support else 0 for axis in axes)
                 positions[left.pop(support)] = numbers[chosen].ravel()

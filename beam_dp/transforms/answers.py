@@ -64,13 +64,13 @@ def numbered_queries(lines: Sequence[str]) -> list[tuple[int, list[str]]]:
 def _parts(items: Sequence[Any], size: Any) -> list[list[Any]]:
     """Splits items into lists of at least one item and at most ``ELEMENT_TEXT`` characters."""
     parts: list[list[Any]] = []
-    held = ELEMENT_TEXT
+    size_of = ELEMENT_TEXT
     for item in items:
-        if held + size(item) > ELEMENT_TEXT:
+        if size_of + size(item) > ELEMENT_TEXT:
             parts.append([])
-            held = 0
+            size_of = 0
         parts[-1].append(item)
-        held += size(item)
+        size_of += size(item)
     return parts
 
 

@@ -70,10 +70,10 @@ class KeyColumns:
 
     def stated(self) -> dict[str, str | bool | None]:
         """Returns the entries of a card about the columns and the rule for reading keys."""
-        stated = {**dataclasses.asdict(self), "rule": KEY_RULE}
+        fields = {**dataclasses.asdict(self), "rule": KEY_RULE}
         if not self.list_keys:
-            del stated["list_keys"]
-        return stated
+            del fields["list_keys"]
+        return fields
 
 
 class EncodeKeys(beam.PTransform):
@@ -125,7 +125,7 @@ class _EncodeKeys(beam.DoFn):
             return iter([self._encoded(batch, *key_elements(column, key_type, hash_key))])
         keys, names, keep, texts = named_key_elements(column, key_type, hash_key)
         encoded = self._encoded(batch, keys, keep, names)
-        return iter([encoded, *(beam.pvalue.TaggedOutput(TEXTS, each) for each in texts)])
+        return iter([encoded, *(beam.pvalue.TaggedOutput(TEXTS, text) for text in texts)])
 
     def _encoded(
         self,

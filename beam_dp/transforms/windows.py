@@ -70,7 +70,7 @@ class WindowRows(ReleasedRows):
         workload = read_horizon(directory)[1].workload
         place: Fields = {"window": int, "start": str, "end": str}
         names, fields = marginal_fields(workload.domain, attributes, place)
-        if not any(set(names) <= set(each) for each in workload):
+        if not any(set(names) <= set(sets) for sets in workload):
             raise InputError("attributes", list(names), "must all be in one released marginal")
         super().__init__(directory, fields, _window_values, os.fspath(directory), names)
 
@@ -90,10 +90,10 @@ def _window_values(released: tuple[str, int], directory: str, names: Sequence[st
     level, number = released
     if level == "window":
         release, times = read_window(directory, number)
-        start, end = (datetime.datetime.fromtimestamp(each, datetime.UTC) for each in times)
+        start, end = (datetime.datetime.fromtimestamp(time, datetime.UTC) for time in times)
         (answer,) = release.answer(Workload(release.domain, (tuple(names),)))
         attributes = [release.domain[name] for name in names]
-        cells = itertools.product(*(values_of(each, range(each.size)) for each in attributes))
+        cells = itertools.product(*(values_of(column, range(column.size)) for column in attributes))
         ends = start.isoformat(), end.isoformat()
         errors = answer.standard_error, answer.bound, FROM_NOISE, None, release.draw_id
         for cell, value in zip(cells, answer.values.ravel().tolist(), strict=True):
@@ -149,8 +149,8 @@ def begin_windows(
         ReleaseError: if the file ``horizon.json`` of the directory is damaged.
     """
     check_is("plan", plan, WindowTablesPlan, WindowDatabasesPlan)
-    stated = {**(source or {}), "event_time": event_time, "arrival": arrival}
-    card = horizon_card(plan, stated, replayable=replayable)
+    columns = {**(source or {}), "event_time": event_time, "arrival": arrival}
+    card = horizon_card(plan, columns, replayable=replayable)
     return horizon_files.begin_horizon(directory, card, NoiseSource().draw_id())
 
 
@@ -260,8 +260,8 @@ class ReleaseWindows(ShowsPromise):
             horizon_files.check_same_horizon(self.directory, card) == self.horizon_id
             and seen is not None
         ):
-            found = horizon_files.released(self.directory, card)
-            is_lost = is_strict and bool(found.windows or found.blocks)
+            done = horizon_files.released(self.directory, card)
+            is_lost = is_strict and bool(done.windows or done.blocks)
             seen.begin(self.horizon_id, may_be_new=not is_lost)
             keep_files(readers[0], seen, may_be_removed=not is_strict)
 
@@ -284,11 +284,11 @@ def _made_of(records: beam.PCollection[Any]) -> Iterator[Any]:
     """Yields a collection, and all collections from which the collection was computed."""
     left, met = [records], set()
     while left:
-        each = left.pop()
-        if each not in met:
-            met.add(each)
-            yield each
-            left += () if each.producer is None else each.producer.inputs
+        step = left.pop()
+        if step not in met:
+            met.add(step)
+            yield step
+            left += () if step.producer is None else step.producer.inputs
 
 
 def _refuse_open_bundles(options: PipelineOptions) -> None:

@@ -95,9 +95,9 @@ class _WriteFile(beam.DoFn):
         else:
             shard = RecordShard.from_plain(given)
             file = write_shard(shard, self.directory)
-            stated = None if file is None else (file.sha256, file.num_bytes)
+            proof = None if file is None else (file.sha256, file.num_bytes)
             WRITTEN.done()
-            yield draw_id, (shard.name, stated)
+            yield draw_id, (shard.name, proof)
 
 
 class _Commit(beam.DoFn):
@@ -107,9 +107,9 @@ class _Commit(beam.DoFn):
         self.directory = directory
 
     def process(self, draw: tuple[str, Iterable[Any]]) -> Iterator[str]:
-        found = list(draw[1])
-        release = _joined([each for each in found if isinstance(each[0], int)])
-        files: list[File] = [each for each in found if isinstance(each[0], str)]
+        parts = list(draw[1])
+        release = _joined([part for part in parts if isinstance(part[0], int)])
+        files: list[File] = [part for part in parts if isinstance(part[0], str)]
         # An attempt with missing pieces or files is skipped.
         if release is not None and len(files) == release.num_shards * (release.num_shards > 1):
             written = {name: PayloadFile(*file) if file else None for name, file in files}

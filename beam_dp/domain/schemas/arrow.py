@@ -92,9 +92,9 @@ def frame_columns(frame: Any) -> list[Column] | None:
     if pandas is not None and isinstance(frame, pandas.DataFrame):
         levels = [frame.index.get_level_values(at) for at in range(frame.index.nlevels)]
         named = [(level.name, level.dtype) for level in levels if level.name is not None]
-        return [_pandas_column(*each) for each in (*named, *frame.dtypes.items())]
+        return [_pandas_column(*pair) for pair in (*named, *frame.dtypes.items())]
     if polars is not None and isinstance(frame, polars.DataFrame | polars.LazyFrame):
-        return [_polars_column(polars, *each) for each in frame.collect_schema().items()]
+        return [_polars_column(polars, *pair) for pair in frame.collect_schema().items()]
     return None
 
 

@@ -146,5 +146,5 @@ def _remember(schema: Any, named: dict[str, Any]) -> None:
         if isinstance(member, Mapping) and member.get("type") in _NAMED:
             name, space = member.get("name"), member.get("namespace")
             if isinstance(name, str):
-                for known in (name, name.rpartition(".")[2], f"{space}.{name}"):
-                    named.setdefault(known, member)
+                for alias in (name, name.rpartition(".")[2], f"{space}.{name}"):
+                    named.setdefault(alias, member)

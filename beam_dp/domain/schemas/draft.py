@@ -163,9 +163,9 @@ class DomainDraft:
     def without_null(self) -> DomainDraft:
         """Returns the draft without levels for null."""
         changed = [dict(attribute) for attribute in self.attributes]
-        for each in changed:
-            each.pop("nullable", None)
-            each.pop("null_values", None)
+        for entry in changed:
+            entry.pop("nullable", None)
+            entry.pop("null_values", None)
         return replace(self, attributes=tuple(changed))
 
     def with_types(self, types: Mapping[str, str]) -> DomainDraft:
@@ -189,7 +189,7 @@ class DomainDraft:
     def without(self, names: Sequence[str]) -> DomainDraft:
         """Returns the draft without some columns; raises InputError if one is unknown."""
         places = {self._place("leave_out", name) for name in names}
-        kept = [each for place, each in enumerate(self.attributes) if place not in places]
+        kept = [entry for place, entry in enumerate(self.attributes) if place not in places]
         if not kept:
             raise InputError("leave_out", list(names), "must leave an attribute")
         return replace(self, attributes=tuple(kept))

@@ -27,9 +27,9 @@ def format_name(path: str) -> str | None:
     name = path.rsplit("/", 1)[-1].lower()
     if compression_of(name) is not None and (inner := name.rpartition(".")[0]).endswith(".csv"):
         name = inner
-    for found, extensions in EXTENSIONS.items():
+    for kind, extensions in EXTENSIONS.items():
         if name.endswith(extensions) or f".{name}" in extensions:
-            return found
+            return kind
     return None
 
 
@@ -88,9 +88,9 @@ def read_header(file: IO[bytes]) -> tuple[list[str], int]:
 
 def _names(line: bytes) -> list[str]:
     """Returns the names in the first line; refuses a blank line, which would drop all records."""
-    for start, found in _OTHER_KINDS.items():
+    for start, reason in _OTHER_KINDS.items():
         if line.startswith(start):
-            raise FileError(found)
+            raise FileError(reason)
     if line.lstrip().lower().startswith(_HTML):
         raise FileError("is an HTML page: save its table as CSV")
     if line.startswith(_UTF16_BOMS) or b"\0" in line:
@@ -169,9 +169,9 @@ class Decompressed:
         """Returns the next bytes, fewer than ``size`` only at the end; raises on damage."""
         while len(self._ready) < size and self._advance():
             pass
-        found = bytes(self._ready[:size])
+        data = bytes(self._ready[:size])
         del self._ready[:size]
-        return found
+        return data
 
     def seek(self, position: int) -> None:
         """Moves to a position in the content, by reading again from the beginning."""

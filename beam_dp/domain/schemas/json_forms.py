@@ -35,9 +35,9 @@ def model_of(name: str) -> Any:
     here = os.getcwd()
     sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
+        model: Any = importlib.import_module(module)
         for part in path.split("."):
-            found = getattr(found, part)
+            model = getattr(model, part)
     except Exception as error:
         # If the module raises an error, only the type of the error is shown.
         fault = public_fault(error) or type(error).__name__
@@ -47,7 +47,7 @@ def model_of(name: str) -> Any:
         raise InputError("schema", name, condition) from None
     finally:
         sys.path.remove(here)
-    return found
+    return model
 
 
 def model_columns(model: Any, source: str) -> list[Column]:
@@ -103,7 +103,7 @@ def _members(schema: Any, named: dict[str, Any], seen: set[str]) -> list[dict[st
     for key in ("anyOf", "oneOf", "allOf"):
         parts = schema.get(key)
         if isinstance(parts, list) and (key != "allOf" or len(parts) == 1):
-            return [each for part in parts for each in _members(part, named, seen)]
+            return [member for part in parts for member in _members(part, named, seen)]
     if isinstance(schema.get("type"), list):
         return [{**schema, "type": kind} for kind in schema["type"]]
     return [schema]
@@ -113,7 +113,9 @@ def _of_one_type(name: str, schema: dict[str, Any]) -> Column:
     kind, form = schema.get("type"), schema.get("format")
     listed = schema.get("enum", [schema["const"]] if "const" in schema else None)
     if isinstance(listed, list):
-        column = Column(name, "categorical").listing([each for each in listed if each is not None])
+        column = Column(name, "categorical").listing(
+            [value for value in listed if value is not None]
+        )
         if column.values:
             return column
     if kind in ("array", "object"):
@@ -173,11 +175,11 @@ def sizes_columns(schema: Any, source: str) -> list[Column]:
 
 
 def _size_column(name: str, entry: Any, source: str) -> Column:
-    told = entry if isinstance(entry, dict) else {"domain": entry}
-    size = next((told[key] for key in _SIZES if key in told), None)
-    low, high = (told.get("min"), told.get("max"))
-    values = told.get("values", size if isinstance(size, list) else None)
-    is_continuous = str(told.get("type", "")).lower() in _CONTINUOUS
+    fields = entry if isinstance(entry, dict) else {"domain": entry}
+    size = next((fields[key] for key in _SIZES if key in fields), None)
+    low, high = (fields.get("min"), fields.get("max"))
+    values = fields.get("values", size if isinstance(size, list) else None)
+    is_continuous = str(fields.get("type", "")).lower() in _CONTINUOUS
     if is_continuous and isinstance(values, list) and len(values) == 2:
         (low, high), values, size = values, None, None
     if is_integer(size) and size >= 1:

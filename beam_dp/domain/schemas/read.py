@@ -100,9 +100,9 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
         check_choice("from", kind, KINDS)
     if isinstance(source, str | os.PathLike):
         return _of_text(os.fspath(source), kind, table, dialect)
-    told = f"<{type(source).__name__}>"
+    name = f"<{type(source).__name__}>"
     if isinstance(source, dict | list):
-        return _of_json(source, kind, told)
+        return _of_json(source, kind, name)
     if isinstance(source, type):
         return draft_of(json_forms.model_columns(source, source.__name__), source.__name__)
     from beam_dp.domain.schemas.arrow import arrow_columns, frame_columns
@@ -113,9 +113,9 @@ def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None
     else:
         columns = frame_columns(source)
     if columns is not None:
-        return draft_of(columns, told)
+        return draft_of(columns, name)
     condition = "must be a path, parsed JSON, a pydantic model, a frame or an Arrow schema"
-    raise InputError("schema", told, condition)
+    raise InputError("schema", name, condition)
 
 
 def _of_text(source: str, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:

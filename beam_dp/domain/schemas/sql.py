@@ -105,7 +105,7 @@ def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
 
 
 def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Column]:
-    found, parts = [], create.this.expressions
+    columns, parts = [], create.this.expressions
     checks = [check for part in parts for check in part.find_all(exp.CheckColumnConstraint)]
     keys = {
         name.name
@@ -126,8 +126,8 @@ def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Colum
             column = replace(column, nullable=not is_required)
             for check in checks:
                 column = _checked(column, check.this)
-        found.append(column)
-    return found
+        columns.append(column)
+    return columns
 
 
 def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
@@ -136,7 +136,7 @@ def _typed(part: Any, enums: dict[str, tuple[str, ...]]) -> Column:
         return Column.unusable(name, "it has no type")
     type_name = getattr(kind.this, "name", str(kind.this))
     if type_name in _ENUMS:
-        return Column(name, "categorical").listing([each.name for each in kind.expressions])
+        return Column(name, "categorical").listing([value.name for value in kind.expressions])
     if type_name == "USERDEFINED":
         values = enums.get(str(kind.args.get("kind")).rpartition(".")[2].strip('"').casefold(), ())
         if values:
@@ -158,7 +158,7 @@ def _checked(column: Column, check: Any) -> Column:
     if isinstance(check, exp.Between) and _is_column(check.this, column):
         return column.within(_literal(check.args["low"]), _literal(check.args["high"]))
     if isinstance(check, exp.In | exp.EQ) and _is_column(check.this, column):
-        listed = [_literal(each) for each in _listed(check)]
+        listed = [_literal(part) for part in _listed(check)]
         return column.listing(listed) if column.kind in ("categorical", "integer") else column
     if isinstance(check, exp.GT | exp.GTE | exp.LT | exp.LTE):
         left, right = check.this, check.expression

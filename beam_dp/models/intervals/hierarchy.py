@@ -67,63 +67,63 @@ class HierarchyErrors:
     def _nodes(self) -> list[NDArray[np.int32]]:
         """For each level, the node that contains each cell, and finally the number of nodes."""
         places = np.arange(self._sizes[-1] + 1)
-        found = [places.astype(np.int32)]
+        nodes = [places.astype(np.int32)]
         for size, below in zip(self._sizes[-2::-1], self._sizes[:0:-1], strict=True):
-            found.append((found[-1].astype(np.int64) * size // below).astype(np.int32))
-        return found[::-1]
+            nodes.append((nodes[-1].astype(np.int64) * size // below).astype(np.int32))
+        return nodes[::-1]
 
     @functools.cached_property
     def _before(self) -> list[Values]:
         """For each level below the roots, the sum of the variances of a node's earlier siblings."""
-        found = [np.zeros(0)]
+        before = [np.zeros(0)]
         for level in range(1, len(self._sizes)):
             sums = np.concatenate([[0.0], np.cumsum(self._scales[level])])
             starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
-            found.append(sums[:-1] - sums[starts][parents])
-        return found
+            before.append(sums[:-1] - sums[starts][parents])
+        return before
 
     @functools.cached_property
     def _prefixes(self) -> list[tuple[Values, Values]]:
         """For each level, the share and noise of the prefix before a cell within its node."""
         num_cells = self._sizes[-1]
         share, noise = np.zeros(num_cells + 1), np.zeros(num_cells + 1)
-        found = [(share, noise)]
+        pairs = [(share, noise)]
         for level in range(len(self._sizes) - 1, 0, -1):
             child = self._nodes[level][:-1]
             sums = self._sums[level - 1][self._nodes[level - 1][:-1]]
-            before, own = self._before[level][child], self._scales[level][child]
-            inner = before + share[:-1] * own
+            before, scale = self._before[level][child], self._scales[level][child]
+            inner = before + share[:-1] * scale
             noise = np.append(
-                noise[:-1] + before + share[:-1] ** 2 * own - inner**2 / sums,
+                noise[:-1] + before + share[:-1] ** 2 * scale - inner**2 / sums,
                 0.0,
             )
             share = np.append(inner / sums, 0.0)
-            found.append((share, noise))
-        return found[::-1]
+            pairs.append((share, noise))
+        return pairs[::-1]
 
     @functools.cached_property
     def _variances(self) -> list[Values]:
         """For each level, the variances of the final estimates of the nodes."""
-        found = [np.diagonal(self.roots).copy()]
+        levels = [np.diagonal(self.roots).copy()]
         for level in range(1, len(self._sizes)):
             parents = parents_of(self._sizes, level)
-            own, sums = self._scales[level], self._sums[level - 1][parents]
-            found.append((own / sums) ** 2 * found[-1][parents] + own - own**2 / sums)
-        return found
+            scales, sums = self._scales[level], self._sums[level - 1][parents]
+            levels.append((scales / sums) ** 2 * levels[-1][parents] + scales - scales**2 / sums)
+        return levels
 
     def mean(self) -> float:
         """Returns the mean of the variances of all intervals."""
-        share, noise = (each[:-1] for each in self._prefixes[0])
+        share, noise = (part[:-1] for part in self._prefixes[0])
         root = self._nodes[0][:-1]
         prefix = self._root_prefixes
-        own = np.diagonal(prefix)
+        ends = np.diagonal(prefix)
         variances = (
-            (1 - share) ** 2 * own[root]
-            + share**2 * own[root + 1]
+            (1 - share) ** 2 * ends[root]
+            + share**2 * ends[root + 1]
             + 2 * share * (1 - share) * prefix[root, root + 1]
             + noise
         )
-        variances = np.append(variances[1:], own[-1])
+        variances = np.append(variances[1:], ends[-1])
         return mean_of_intervals(variances, self._variance_of_sum())
 
     def mean_prefix_noise(self) -> float:
@@ -134,17 +134,17 @@ class HierarchyErrors:
         """Returns the variance of the sum of all prefixes."""
         num_cells = self._sizes[-1]
         share, noise = np.zeros(num_cells), 0.0
-        held = np.ones(num_cells)
+        whole = np.ones(num_cells)
         for level in range(len(self._sizes) - 1, 0, -1):
             starts, parents = starts_of(self._sizes, level - 1), parents_of(self._sizes, level)
-            total = np.add.reduceat(held, starts)
+            total = np.add.reduceat(whole, starts)
             ends = np.cumsum(total)[parents]
-            factor = share + ends - np.cumsum(held)
-            own = self._scales[level]
-            inner = np.add.reduceat(factor * own, starts)
-            noise += float((factor**2 * own).sum() - (inner**2 / self._sums[level - 1]).sum())
-            share, held = inner / self._sums[level - 1], total
-        factor = share + num_cells - np.cumsum(held) + 1
+            factor = share + ends - np.cumsum(whole)
+            scales = self._scales[level]
+            inner = np.add.reduceat(factor * scales, starts)
+            noise += float((factor**2 * scales).sum() - (inner**2 / self._sums[level - 1]).sum())
+            share, whole = inner / self._sums[level - 1], total
+        factor = share + num_cells - np.cumsum(whole) + 1
         return float(factor @ self.roots @ factor) + noise
 
     def variances(self, low: Indices, high: Indices) -> Values:
@@ -173,16 +173,19 @@ class HierarchyErrors:
         """Returns variances of intervals whose ends are in different nodes with the same parent."""
         nodes = self._nodes[level]
         first, last = nodes[low], nodes[high]
-        start_share, start_noise = (each[low] for each in self._prefixes[level])
+        start_share, start_noise = (part[low] for part in self._prefixes[level])
         end_share, end_noise = self._end(level, high, stop)
         noise = start_noise + end_noise
         if level == 0:
             return noise + self._across_roots(first, last, start_share, end_share)
-        own, before = self._scales[level], self._before[level]
+        scales, before = self._scales[level], self._before[level]
         between = before[last] - before[first]
-        inner = between - start_share * own[first] + end_share * own[last]
+        inner = between - start_share * scales[first] + end_share * scales[last]
         squares = (
-            between - own[first] + (1 - start_share) ** 2 * own[first] + end_share**2 * own[last]
+            between
+            - scales[first]
+            + (1 - start_share) ** 2 * scales[first]
+            + end_share**2 * scales[last]
         )
         parent = self._nodes[level - 1][low]
         sums = self._sums[level - 1][parent]

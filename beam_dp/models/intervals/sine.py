@@ -138,13 +138,13 @@ class SineErrors:
         places = np.arange(1, num_leaves + 1)
         first = places * self._inverses
         second = (num_leaves + 1 - places) * self._inverses
-        own = float((first * second * (kernel[0] - kernel[2 * places])).sum())
+        ends = float((first * second * (kernel[0] - kernel[2 * places])).sum())
         padded = fast_length(2 * num_leaves)
         lags = np.fft.irfft(np.fft.rfft(second, padded) * np.fft.rfft(first, padded).conj(), padded)
         apart = float(lags[1:num_leaves] @ kernel[1:num_leaves])
         sums = ordered_convolution(first, second)
         apart -= float(sums @ kernel[2 : 2 * num_leaves + 1])
-        return (own + 2 * apart) / (num_leaves * (num_leaves + 1) / 2)
+        return (ends + 2 * apart) / (num_leaves * (num_leaves + 1) / 2)
 
     def variances(self, low: Indices, high: Indices) -> Values:
         """Returns the variance of each interval low..high, both included."""
@@ -167,8 +167,8 @@ class SineErrors:
         waves = sine_transform(cells)
         waves *= np.sqrt(self._precisions)
         covariances = waves @ waves.T
-        own = np.diagonal(covariances)
-        result: Values = own[:, None] + own - covariances - covariances.T
+        ends = np.diagonal(covariances)
+        result: Values = ends[:, None] + ends - covariances - covariances.T
         return result
 
     @functools.cached_property
@@ -210,8 +210,8 @@ class SineErrors:
 
 def _position(nodes: Indices, places: Indices) -> tuple[Indices, Values]:
     """Returns the node at or before each place, and the fraction of the way to the next node."""
-    found = np.clip(np.searchsorted(nodes, places, side="right") - 1, 0, len(nodes) - 2)
-    return found, (places - nodes[found]) / (nodes[found + 1] - nodes[found])
+    nearest = np.clip(np.searchsorted(nodes, places, side="right") - 1, 0, len(nodes) - 2)
+    return nearest, (places - nodes[nearest]) / (nodes[nearest + 1] - nodes[nearest])
 
 
 def _column_norms(kernel: Integers) -> Integers:

@@ -34,8 +34,8 @@ def strategy_tables(strategy: Strategy) -> Tables:
         case Hierarchy(sizes=sizes, weights=weights, top=top):
             roots = np.arange(sizes[0])
             by_root = [
-                each[-(-roots * size // sizes[0])]
-                for each, size in zip(weights, sizes[1:], strict=True)
+                part[-(-roots * size // sizes[0])]
+                for part, size in zip(weights, sizes[1:], strict=True)
             ]
             by_level = np.array(by_root, np.int64).reshape(len(weights), sizes[0])
             return {"sizes": np.array(sizes), "weights": by_level, "top": top}

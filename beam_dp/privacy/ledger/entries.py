@@ -136,9 +136,9 @@ class Origin:
     output: str | None = None  # the directory or URL of the release, if known
 
     def __post_init__(self) -> None:
-        for name, most in LONGEST.items():
+        for name, limit in LONGEST.items():
             if (text := getattr(self, name)) is not None or name == "who":
-                check_text(name, text, most)
+                check_text(name, text, limit)
 
     def to_json(self) -> dict[str, str | None]:
         """Returns the origin as JSON values."""
@@ -159,7 +159,9 @@ def place_text(output: str) -> str:
     """Returns the location of an output for an entry: a URL, or the absolute path of a folder."""
     place = output if "://" in output else os.path.abspath(output)
     # Entries are printed, and a folder's name may contain any characters.
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in place)
+    shown = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in place
+    )
     return shown[: LONGEST["output"]]
 
 
@@ -248,8 +250,8 @@ class LaterToken(Token):
     """
 
     def __init__(self, dataset_id: str, mechanism: str, guarantee: Guarantee, loss: Loss) -> None:
-        stated = {"dataset_id": dataset_id, "mechanism": mechanism, "guarantee": guarantee}
-        self.__dict__.update(stated, loss=loss.in_doubles())
+        fields = {"dataset_id": dataset_id, "mechanism": mechanism, "guarantee": guarantee}
+        self.__dict__.update(fields, loss=loss.in_doubles())
         self._key = os.getpid(), next(_NUMBERS)
         self._token: Token | None = None
         _UNPAID[self._key] = self

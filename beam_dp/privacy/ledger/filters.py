@@ -262,8 +262,8 @@ class Account:
         for which in UNITS:
             counted = self.losses if which == "pure" else self._counted
             costs = [cost(which, loss) for loss in counted]
-            known = [each for each in costs if each is not None]
-            sums[which] = sum(known, Fraction(0)) if len(known) == len(costs) else None
+            finite = [each for each in costs if each is not None]
+            sums[which] = sum(finite, Fraction(0)) if len(finite) == len(costs) else None
         return sums
 
     def left(self, which: Filter, next_loss: Loss | None = None) -> Fraction:
@@ -340,7 +340,7 @@ class Account:
         """
         if not self.losses:
             return 0.0
-        found = []
+        epsilons = []
         # If this delta is used, it is at least half of the budget's delta: otherwise only ``pure``
         # applies.
         delta = down(Fraction(self.delta) - self._slack)
@@ -349,15 +349,15 @@ class Account:
             if spent is None:
                 continue
             if which == "pure":
-                found.append(up(spent))
+                epsilons.append(up(spent))
                 continue
             if which == "zcdp":
                 epsilon = zcdp_epsilon(up(spent), delta)
             else:
                 # This epsilon is exact up to the width of the last bracket of the bisection.
                 epsilon = max(gaussian_epsilon(root_up(spent), delta), _LEAST_EPSILON)
-            found.append(up(self._before + Fraction(epsilon)))
-        return min(min(found) * (1 + 1e-12), self.epsilon) if found else self.epsilon
+            epsilons.append(up(self._before + Fraction(epsilon)))
+        return min(min(epsilons) * (1 + 1e-12), self.epsilon) if epsilons else self.epsilon
 
 
 def _is_pure(loss: Loss) -> bool:

@@ -200,18 +200,18 @@ class Ledger:
         check_text(key, parameters.get(key))
         with self._storage.writing() as connection:
             self._storage.dataset(connection, dataset_id, lock=True)
-            found = self._rows.entry_with(connection, dataset_id, key, parameters[key])
-            if found is None:
+            entry = self._rows.entry_with(connection, dataset_id, key, parameters[key])
+            if entry is None:
                 token = self._spend(connection, dataset_id, guarantee, loss, mechanism, text)
                 return self._entry_of(connection, token), True
-        paid = (found.mechanism, found.guarantee, found.loss)
+        paid = (entry.mechanism, entry.guarantee, entry.loss)
         if paid != (mechanism, guarantee, loss.in_doubles()):
             condition = (
                 f"must belong to a release with the mechanism, guarantee and loss of"
-                f" {found.release_id!r}, which paid for it"
+                f" {entry.release_id!r}, which paid for it"
             )
             raise LedgerError(key, parameters[key], condition)
-        return found, False
+        return entry, False
 
     def check(self, dataset_id: str, guarantee: Guarantee, loss: Loss) -> None:
         """Raises the error that ``spend`` would raise, without spending anything."""
@@ -247,8 +247,8 @@ class Ledger:
             check_text("draw_id", draw_id, MAX_DRAW_ID)
         with self._storage.writing() as connection:
             self._storage.dataset(connection, token.dataset_id, lock=True)
-            found = self._entry_of(connection, token)
-            if found.released_at is None:
+            entry = self._entry_of(connection, token)
+            if entry.released_at is None:
                 connection.execute(
                     storage.COMPLETIONS.insert().values(
                         dataset_id=token.dataset_id,
@@ -257,9 +257,9 @@ class Ledger:
                         released_at=_now(),
                     )
                 )
-            elif draw_id is not None and draw_id != found.draw_id:
-                condition = f"must be {found.draw_id!r}: {token.release_id!r} paid for that draw"
-                if found.draw_id is None:
+            elif draw_id is not None and draw_id != entry.draw_id:
+                condition = f"must be {entry.draw_id!r}: {token.release_id!r} paid for that draw"
+                if entry.draw_id is None:
                     paid = f"{token.release_id!r} was marked as released without a draw id"
                     condition = f"must not be given: {paid}"
                 raise LedgerError("draw_id", draw_id, condition)

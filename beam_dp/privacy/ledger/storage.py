@@ -268,8 +268,8 @@ class Storage:
             condition = "must be undamaged: its schema version is unreadable"
             if len(versions) == 1 and isinstance(versions[0], int) and versions[0] >= 1:
                 age = "a newer" if versions[0] > SCHEMA_VERSION else "an unpublished"
-                found = f"not schema {versions[0]}: {age} beam_dp wrote it"
-                condition = f"must have schema {SCHEMA_VERSION}, {found}"
+                reason = f"not schema {versions[0]}: {age} beam_dp wrote it"
+                condition = f"must have schema {SCHEMA_VERSION}, {reason}"
             raise LedgerError("ledger", self.name, condition)
         if self.is_sqlite:
             # quick_check is not enough: it does not compare indexes with tables, and queries read

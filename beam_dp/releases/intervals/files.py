@@ -74,8 +74,8 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     noise = parsed["noise"]
     grid = checked_integer("grid", noise.get("grid"), 1, 2**62 - 1)
     check_choice("distribution", noise.get("distribution"), DISTRIBUTIONS)
-    stated = parsed["errors"].get("mean_squared_error")
-    error = checked_number("mean_squared_error", stated, above=0)
+    mean = parsed["errors"].get("mean_squared_error")
+    error = checked_number("mean_squared_error", mean, above=0)
     guarantee = Guarantee.from_json(parsed["guarantee"])
     scale = checked_number("scale", noise.get("scale"), above=0)
     variance = checked_number("variance", noise.get("variance"), above=0)
@@ -90,8 +90,8 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
         )
         with np.errstate(all="ignore"):
             # If the matrix is of a different strategy, this error differs or is not a number.
-            found = variance / grid**2 * strategy.errors.mean()
-        if not math.isclose(found, error, rel_tol=1e-6):
+            expected = variance / grid**2 * strategy.errors.mean()
+        if not math.isclose(expected, error, rel_tol=1e-6):
             condition = "must be that of the strategy in the payload"
             raise InputError("mean_squared_error", error, condition)
         return IntervalRelease(
@@ -131,7 +131,7 @@ def _tables(release: IntervalRelease) -> dict[str, NDArray[np.float64]]:
     values = estimate.values if isinstance(estimate, Prefixes) else np.concatenate(estimate.levels)
     # Doubles represent integers below 2^53 exactly.
     strategy = strategy_tables(release.strategy)
-    return {_ESTIMATE: values, **{name: each.astype(float) for name, each in strategy.items()}}
+    return {_ESTIMATE: values, **{name: table.astype(float) for name, table in strategy.items()}}
 
 
 def _pieces(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
@@ -143,7 +143,7 @@ def _pieces(tables: Mapping[str, NDArray[np.float64]]) -> Iterator[dict[str, Any
 
 
 def _read_tables(data: bytes) -> dict[str, NDArray[np.float64]]:
-    found: dict[str, NDArray[np.float64]] = {}
+    tables: dict[str, NDArray[np.float64]] = {}
     filled: dict[str, int] = {}
     for piece in read_records(data, TABLE_SCHEMA, _MAX_BLOCK_BYTES):
         name, start, values = piece["table"], piece["start"], piece["values"]
@@ -152,19 +152,19 @@ def _read_tables(data: bytes) -> dict[str, NDArray[np.float64]]:
             raise DamagedFileError("has a table that is neither a vector nor a matrix")
         if not all(0 <= size <= _MAX_TABLE for size in shape):
             raise DamagedFileError("has a table that is larger than it can be")
-        if name not in found:
-            if len(found) == _MAX_TABLES or math.prod(shape) > _MAX_TABLE:
+        if name not in tables:
+            if len(tables) == _MAX_TABLES or math.prod(shape) > _MAX_TABLE:
                 raise DamagedFileError("has more tables than it can have, or larger ones")
-            found[name], filled[name] = np.zeros(shape), 0
-        table = found[name].reshape(-1)
-        if shape != found[name].shape or start != filled[name] or start + len(values) > table.size:
+            tables[name], filled[name] = np.zeros(shape), 0
+        table = tables[name].reshape(-1)
+        if shape != tables[name].shape or start != filled[name] or start + len(values) > table.size:
             raise DamagedFileError("has pieces of a table that do not fit together")
         table[start : start + len(values)] = values
         filled[name] += len(values)
-    for name, table in found.items():
+    for name, table in tables.items():
         if filled[name] != table.size:
             raise DamagedFileError("has a table with a missing piece")
-    return found
+    return tables
 
 
 def _as_integers(name: str, table: NDArray[np.float64]) -> NDArray[np.int64]:

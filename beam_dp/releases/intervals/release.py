@@ -253,8 +253,8 @@ class IntervalRelease(Release):
         if not np.all((asked >= 0) & (asked <= 1)):
             raise InputError("shares", shares, "must be from 0 to 1: 0.5 is the median")
         prefixes = self.increasing_prefixes()[1:]
-        found = np.searchsorted(prefixes, asked * prefixes[-1])
-        result: NDArray[np.int64] = np.minimum(found, self.num_leaves - 1).astype(np.int64)
+        cells = np.searchsorted(prefixes, asked * prefixes[-1])
+        result: NDArray[np.int64] = np.minimum(cells, self.num_leaves - 1).astype(np.int64)
         return result
 
     def _checked(self, low: ArrayLike, high: ArrayLike) -> tuple[Indices, Indices]:

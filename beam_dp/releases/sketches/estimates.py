@@ -105,8 +105,8 @@ def estimates_by_element(
     buckets, entries = signs.buckets_and_signs(support)
     row_width = len(cells) // signs.num_blocks
     where = cell_of(buckets, row_width) + np.arange(signs.num_blocks) * row_width
-    found: NDArray[np.float64] = entries * cells[where]
-    return found
+    answers: NDArray[np.float64] = entries * cells[where]
+    return answers
 
 
 def dense_estimate(
@@ -120,13 +120,13 @@ def dense_estimate(
     # q^2 x^2, estimated.
     width = signs.projection_width
     coefficients = np.zeros(width)
-    own = 0.0
+    noise = 0.0
     for part, entries in signs.sign_tiles(support):
         columns = entries.astype(np.float64)
         coefficients += weights[part] @ columns
-        own += float((weights[part] ** 2) @ (columns @ cells / width) ** 2)
+        noise += float((weights[part] ** 2) @ (columns @ cells / width) ** 2)
     coefficients /= width
-    return float(coefficients @ cells), float(coefficients @ coefficients), own
+    return float(coefficients @ cells), float(coefficients @ coefficients), noise
 
 
 def selected_noise_bound(

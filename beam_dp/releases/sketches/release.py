@@ -148,8 +148,8 @@ class NoisyCounts:
         if not len(self.elements):
             return np.zeros(len(support), np.int64), np.zeros(len(support), np.bool_)
         where = np.minimum(np.searchsorted(self.elements, support), len(self.elements) - 1)
-        found = self.elements[where] == support
-        return np.where(found, self.counts[where], 0), found
+        listed = self.elements[where] == support
+        return np.where(listed, self.counts[where], 0), listed
 
 
 def key_type_of(plan: Mapping[str, Any]) -> KeyType | None:
@@ -221,14 +221,14 @@ class SparseRelease(Release):
     @property
     def noise(self) -> list[dict[str, Any]]:
         """The noise of a cell of the sketch, and of a count of the histogram."""
-        found: list[dict[str, Any]] = []
+        entries: list[dict[str, Any]] = []
         if self.sketch is not None:
             measured = f"sketch of {len(self.sketch.cells):,} cells"
-            found.append({"measured": measured, **_noise(self.sketch.distribution, self.sketch)})
+            entries.append({"measured": measured, **_noise(self.sketch.distribution, self.sketch)})
         if self.histogram is not None:
             measured = f"counts of keys, released from {self.histogram.threshold:,}"
-            found.append({"measured": measured, **_noise("discrete_laplace", self.histogram)})
-        return found
+            entries.append({"measured": measured, **_noise("discrete_laplace", self.histogram)})
+        return entries
 
     def public_keys(self) -> dict[str, str]:
         """Returns the hash key."""
@@ -277,23 +277,23 @@ class SparseRelease(Release):
         if self.histogram is None:
             value, variance = self._from_sketch(support, weights)
             return _answer(value, variance)
-        counts, found = self.histogram.look_up(support)
+        counts, listed = self.histogram.look_up(support)
         value = float(weights @ counts)
         noise = noise_variance("discrete_laplace", self.histogram.scale)
         if self.sketch is None:
-            variance = noise * float((weights[found] ** 2).sum())
+            variance = noise * float((weights[listed] ** 2).sum())
             # A missing element has a count below the threshold minus its noise.
-            bound = self.histogram.threshold * float(weights[~found].sum()) + selected_noise_bound(
+            bound = self.histogram.threshold * float(weights[~listed].sum()) + selected_noise_bound(
                 self.histogram.scale, weights, float(weights.sum()), FAILURE_PROBABILITY
             )
             return SparseAnswer(value, math.sqrt(variance), bound, FAILURE_PROBABILITY)
-        share = self._residual_share(found)
+        share = self._residual_share(listed)
         rest, variance = self._from_sketch(support, weights * share)
-        kept = weights[found] * (1 - share[found])
+        kept = weights[listed] * (1 - share[listed])
         # All elements of the histogram have the same share.
         counted = 1 - noise / (noise + self._element_variance)
         bound = _chebyshev(variance, FAILURE_PROBABILITY / 2) + counted * selected_noise_bound(
-            self.histogram.scale, weights, float(weights[found].sum()), FAILURE_PROBABILITY / 2
+            self.histogram.scale, weights, float(weights[listed].sum()), FAILURE_PROBABILITY / 2
         )
         error = math.sqrt(variance + noise * float((kept**2).sum()))
         return SparseAnswer(value + rest, error, bound, FAILURE_PROBABILITY)
@@ -316,10 +316,10 @@ class SparseRelease(Release):
         """
         if self.histogram is None:
             return self._sketched(support)
-        counts, found = self.histogram.look_up(support)
+        counts, listed = self.histogram.look_up(support)
         if self.sketch is None:
             return counts.astype(np.float64)
-        return np.asarray(counts + self._residual_share(found) * self._sketched(support))
+        return np.asarray(counts + self._residual_share(listed) * self._sketched(support))
 
     def listed_keys(self) -> list[tuple[Element, int]]:
         """Returns the keys whose counts are released, with their noisy counts, largest first.
@@ -333,8 +333,8 @@ class SparseRelease(Release):
         if key_type_of(self.plan) == "integer":
             keys = self.histogram.elements.tolist()
         counts = self.histogram.counts.tolist()
-        found = [] if keys is None else zip(keys, counts, strict=True)
-        return sorted((each for each in found if each[0] is not None), key=lambda each: -each[1])
+        pairs = [] if keys is None else zip(keys, counts, strict=True)
+        return sorted((pair for pair in pairs if pair[0] is not None), key=lambda pair: -pair[1])
 
     @cached_property
     def _signs(self) -> DenseSigns | BlockSigns:
@@ -348,8 +348,8 @@ class SparseRelease(Release):
         cells = self.sketch.cells / self.sketch.grid
         if self.histogram is None:
             return cells
-        held = self._signs.project(self.histogram.elements, self.histogram.counts)
-        return np.asarray(cells - self.sketch.fold(held))
+        listed = self._signs.project(self.histogram.elements, self.histogram.counts)
+        return np.asarray(cells - self.sketch.fold(listed))
 
     @cached_property
     def _squared_norm(self) -> float:
@@ -368,23 +368,23 @@ class SparseRelease(Release):
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         return noise / self.sketch.num_blocks + self._squared_norm / self.sketch.effective_width
 
-    def _residual_share(self, found: NDArray[np.bool_]) -> NDArray[np.float64]:
+    def _residual_share(self, listed: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Returns, per element, the weight of the estimate from the sketch, from 0 to 1."""
         # An element of the histogram has two estimates: the element's count, and this count plus
         # the estimate from the remaining sketch. The weight of the second minimises the variance.
         assert self.histogram is not None
         noise = noise_variance("discrete_laplace", self.histogram.scale)
-        return np.where(found, noise / (noise + self._element_variance), 1.0)
+        return np.where(listed, noise / (noise + self._element_variance), 1.0)
 
     def _sketched(self, support: NDArray[np.uint64]) -> NDArray[np.float64]:
         """Returns the estimate of each element from the sketch."""
         assert self.sketch is not None
         signs = self._signs
         if isinstance(signs, DenseSigns):
-            found = np.empty(len(support))
+            answers = np.empty(len(support))
             for part, entries in signs.sign_tiles(support):
-                found[part] = entries.astype(np.float64) @ self._cells / signs.projection_width
-            return found
+                answers[part] = entries.astype(np.float64) @ self._cells / signs.projection_width
+            return answers
         rows = estimates_by_element(self._cells, signs, support)
         if self.sketch.estimator == "mean":
             return np.asarray(rows.mean(axis=1))
@@ -403,11 +403,11 @@ class SparseRelease(Release):
             value, squares, own = dense_estimate(self._cells, signs, support, weights)
             noise_of_value = noise * squares
         else:
-            found = self._sketched(support)
-            value = float(weights @ found)
+            answers = self._sketched(support)
+            value = float(weights @ answers)
             if self.sketch.estimator != "mean":
                 return value, norm * self._element_variance
-            own = float((weights * found) @ (weights * found))
+            own = float((weights * answers) @ (weights * answers))
             noise_of_value = noise * norm / self.sketch.num_blocks
         width = self.sketch.effective_width
         hashing = variance_of_mean(norm, self._squared_norm, value, own, width)
@@ -435,8 +435,8 @@ def _chebyshev(variance: float, failure_probability: float) -> float:
 
 def _check(support: NDArray[np.uint64], values: NDArray[np.float64], max_sparsity: int) -> None:
     if support.dtype != np.uint64 or support.ndim != 1:
-        found = f"{support.dtype} {support.shape}"
-        raise InputError("support", found, "must be uint64 of shape (m,)")
+        given = f"{support.dtype} {support.shape}"
+        raise InputError("support", given, "must be uint64 of shape (m,)")
     if len(support) > max_sparsity:
         condition = f"must have at most max_sparsity = {max_sparsity:,}"
         raise InputError("support", f"{len(support):,} elements", condition)

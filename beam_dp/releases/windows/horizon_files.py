@@ -86,8 +86,8 @@ class HorizonCard:
             raise InputError("guarantee", self.guarantee.to_json(), condition)
         if not isinstance(self.replayable, bool):
             raise InputError("replayable", self.replayable, "must be True or False")
-        stated = self._stated()
-        plan = {name: each for name, each in self.plan.items() if name not in stated}
+        fields = self._stated()
+        plan = {name: value for name, value in self.plan.items() if name not in fields}
         object.__setattr__(self, "plan", plain_json(plan))
         object.__setattr__(self, "source", plain_json(dict(self.source)))
         if self.block is not None:
@@ -159,13 +159,13 @@ class HorizonCard:
             workload=workload_from_json(parsed["workload"], domain),
             **{name: parsed[name] for name in ("plan", "source", "replayable")},
         )
-        stated = card._stated()
+        fields = card._stated()
         unknown = set(parsed) - {*card.promised(), *_TYPES, "schema_version", "versions"}
         for name in sorted(unknown):
             raise InputError(name, parsed[name], f"must not be in {HORIZON}: it is unknown")
         # The text of the promise is not compared, because it may change with a version.
         for name in ("worst_case", "horizon"):
-            if parsed[name] != stated[name]:
+            if parsed[name] != fields[name]:
                 raise InputError(name, parsed[name], "must follow from the other fields")
         return horizon_id, card
 
@@ -222,8 +222,8 @@ def begin_horizon(directory: Directory, card: HorizonCard, new_id: str) -> str:
         begun = _read_begun(store, directory)
     if begun is None:
         raise InputError("output", os.fspath(directory), "must not be written by other programs")
-    horizon_id, found = begun
-    _refuse_difference(card.promised(), found.promised(), directory)
+    horizon_id, earlier = begun
+    _refuse_difference(card.promised(), earlier.promised(), directory)
     if horizon_id != new_id:
         _refuse_other_records(card)
     return horizon_id
@@ -235,10 +235,10 @@ def check_same_horizon(directory: Directory, card: HorizonCard) -> str | None:
     begun = _read_begun(store_for(directory, "output"), directory)
     if begun is None:
         return None
-    horizon_id, found = begun
-    source = {name: found.source[name] for name in card.source if name in found.source}
-    stated = {"source": source, "replayable": card.replayable}
-    _refuse_difference(card.promised(), {**found.promised(), **stated}, directory)
+    horizon_id, earlier = begun
+    source = {name: earlier.source[name] for name in card.source if name in earlier.source}
+    settings = {"source": source, "replayable": card.replayable}
+    _refuse_difference(card.promised(), {**earlier.promised(), **settings}, directory)
     return horizon_id
 
 
@@ -254,21 +254,21 @@ class Released:
 def released(directory: Directory, card: HorizonCard) -> Released:
     """Returns which releases of a horizon have a card, without reading the cards."""
     store = store_for(directory, "output")
-    most = card.horizon.num_windows
-    windows = _numbers(store.folders(WINDOWS, CARD), most)
+    limit = card.horizon.num_windows
+    windows = _numbers(store.folders(WINDOWS, CARD), limit)
     blocks: tuple[int, ...] = ()
     if card.block is not None:
         blocks = _numbers(store.folders(f"{LEVELS}/{card.block}", CARD), card.num_blocks)
-    return Released(windows, blocks, most - len(windows) + card.num_blocks - len(blocks))
+    return Released(windows, blocks, limit - len(windows) + card.num_blocks - len(blocks))
 
 
 def progress_of(directory: Directory) -> str:
     """Returns the numbers of released windows and blocks as text."""
     _, card = read_horizon(directory)
-    found = released(directory, card)
-    state = f"{len(found.windows):,} of {card.horizon.num_windows:,} windows are released"
+    done = released(directory, card)
+    state = f"{len(done.windows):,} of {card.horizon.num_windows:,} windows are released"
     if card.block is not None:
-        state += f", {len(found.blocks):,} of {card.num_blocks:,} blocks"
+        state += f", {len(done.blocks):,} of {card.num_blocks:,} blocks"
     return state
 
 
@@ -306,8 +306,8 @@ def read_windows(directory: Directory) -> HorizonRelease:
     """
     horizon_id, card = read_horizon(directory)
     try:
-        found = released(directory, card)
-        _refuse_unpromised(directory, card, found)
+        done = released(directory, card)
+        _refuse_unpromised(directory, card, done)
     except OSError as error:
         raise ReleaseError(os.fspath(directory), f"cannot be read: {error.strerror}") from None
 
@@ -319,9 +319,9 @@ def read_windows(directory: Directory) -> HorizonRelease:
         horizon_id=horizon_id,
         guarantee=card.guarantee,
         workload=card.workload,
-        windows=of("window", found.windows),
+        windows=of("window", done.windows),
         block=card.block,
-        blocks=of("block", found.blocks),
+        blocks=of("block", done.blocks),
         card=card.promised(),
     )
 
@@ -384,13 +384,13 @@ def _read_one(
     return release
 
 
-def _refuse_unpromised(directory: Directory, card: HorizonCard, found: Released) -> None:
+def _refuse_unpromised(directory: Directory, card: HorizonCard, done: Released) -> None:
     """Raises ReleaseError if a directory has releases that its horizon does not promise."""
-    store, known = store_for(directory, "release"), {WINDOWS: found.windows}
+    store, places = store_for(directory, "release"), {WINDOWS: done.windows}
     if card.block is not None:
-        known[f"{LEVELS}/{card.block}"] = found.blocks
+        places[f"{LEVELS}/{card.block}"] = done.blocks
     for inside in (WINDOWS, *(f"{LEVELS}/{size}" for size in store.folders(LEVELS))):
-        promised = {f"{number:06d}" for number in known.get(inside, ())}
+        promised = {f"{number:06d}" for number in places.get(inside, ())}
         for name in store.folders(inside, CARD):
             if name not in promised:
                 condition = f"contains a release in {inside}/{name} that {HORIZON} does not promise"
@@ -421,9 +421,9 @@ def _create(store: Store, text: bytes, new_id: str) -> None:
         store.remove_draft(draft)
 
 
-def _numbers(names: Iterable[str], most: int) -> tuple[int, ...]:
-    found = [int(name) for name in names if re.fullmatch("[0-9]{6}|[1-9][0-9]{6}", name)]
-    return tuple(sorted(number for number in found if number < most))
+def _numbers(names: Iterable[str], limit: int) -> tuple[int, ...]:
+    numbers = [int(name) for name in names if re.fullmatch("[0-9]{6}|[1-9][0-9]{6}", name)]
+    return tuple(sorted(number for number in numbers if number < limit))
 
 
 def _refuse_difference(
@@ -431,17 +431,17 @@ def _refuse_difference(
 ) -> None:
     """Raises InputError for the first field that differs from the horizon in the directory."""
     for name in {**ours, **theirs}:
-        own, begun = ours.get(name), theirs.get(name)
-        if own == begun or name in _DERIVED:
+        mine, begun = ours.get(name), theirs.get(name)
+        if mine == begun or name in _DERIVED:
             continue
-        if name in _NESTED and isinstance(own, Mapping) and isinstance(begun, Mapping):
-            _refuse_difference(own, begun, directory)
+        if name in _NESTED and isinstance(mine, Mapping) and isinstance(begun, Mapping):
+            _refuse_difference(mine, begun, directory)
             continue
         file = f"{HORIZON} in {os.fspath(directory)!r}"
         condition = f"must be {shown(begun)}, as {file} states: a horizon keeps its parameters"
         if name not in theirs:
             condition = f"must be the horizon's first value, which {file} does not state"
-        raise InputError(name, own, f"{condition}; use a new directory for a new horizon")
+        raise InputError(name, mine, f"{condition}; use a new directory for a new horizon")
 
 
 def _refuse_other_records(card: HorizonCard) -> None:

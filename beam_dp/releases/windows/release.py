@@ -107,7 +107,7 @@ class WindowTables(OfWorkload, Release):
     @property
     def noise(self) -> list[dict[str, Any]]:
         """The noise of each measured table."""
-        return [each.to_json() for each in self.measured]
+        return [table.to_json() for table in self.measured]
 
     @property
     def variances(self) -> Mapping[Support, float]:
@@ -144,7 +144,7 @@ def check_subsets(workload: Workload, measured: Iterable[MeasuredTable] = ()) ->
     if inside > _MAX_SUBSETS:
         condition = "sets of attributes inside its marginals: must be at most 2^20"
         raise InputError("workload", magnitude(inside), condition)
-    tables = sum(min(2 ** len(each.names), inside) for each in measured)
+    tables = sum(min(2 ** len(table.names), inside) for table in measured)
     if tables > _MAX_SUBSETS:
         condition = "sets of attributes inside what is measured: must be at most 2^20"
         raise InputError("noise", magnitude(tables), condition)
@@ -163,8 +163,8 @@ def _cell_variances(
     workload: Workload, measured: tuple[MeasuredTable, ...]
 ) -> Mapping[Names, float]:
     domain, variances = workload.domain, _variances(workload, measured)
-    found = {names: cell_variance(domain, variances, domain.axes(names)) for names in workload}
-    return MappingProxyType(found)
+    of_names = {names: cell_variance(domain, variances, domain.axes(names)) for names in workload}
+    return MappingProxyType(of_names)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -222,8 +222,8 @@ class HorizonRelease(OfWorkload, Displayed):
     @property
     def plan(self) -> Mapping[str, Any]:
         """The public parameters of the plan, which the release of every window repeats."""
-        stated: Mapping[str, Any] = self.card.get("plan", {})
-        return stated
+        plan: Mapping[str, Any] = self.card.get("plan", {})
+        return plan
 
     @property
     def noise(self) -> Sequence[Mapping[str, Any]]:
@@ -282,7 +282,9 @@ class HorizonRelease(OfWorkload, Displayed):
         Raises InputError if a window has not been released yet, or if the windows can't be summed.
         """
         first, stop = self._ends(windows)
-        missing = next((each for each in range(first, stop) if each not in self.windows), None)
+        missing = next(
+            (number for number in range(first, stop) if number not in self.windows), None
+        )
         if missing is not None:
             raise InputError("windows", missing, "must be released; this window is not, yet")
         one = self.windows[first]
@@ -305,13 +307,13 @@ class HorizonRelease(OfWorkload, Displayed):
 
     def _ends(self, windows: slice) -> tuple[int, int]:
         """Returns the first window of a slice and the window after the last one."""
-        most = self.horizon.num_windows
+        limit = self.horizon.num_windows
         first = 0 if windows.start is None else windows.start
-        stop = most if windows.stop is None else windows.stop
+        stop = limit if windows.stop is None else windows.stop
         fits = is_integer(first) and is_integer(stop) and windows.step in (None, 1)
-        if not (fits and 0 <= first < stop <= most):
+        if not (fits and 0 <= first < stop <= limit):
             shown = f"{windows.start}:{windows.stop}"
-            condition = f"must be from a first window to before a later one, of 0 to {most}"
+            condition = f"must be from a first window to before a later one, of 0 to {limit}"
             raise InputError("windows", shown, condition)
         return first, stop
 
@@ -348,6 +350,6 @@ class HorizonRelease(OfWorkload, Displayed):
         return release
 
     def _check(self, level: Level, number: int, release: WindowTables) -> None:
-        held = release.horizon_id, release.level, release.number, release.workload
-        if held != (self.horizon_id, level, number, self.workload):
+        of_release = release.horizon_id, release.level, release.number, release.workload
+        if of_release != (self.horizon_id, level, number, self.workload):
             raise InputError(level, number, "must contain tables of this horizon with this number")

@@ -418,9 +418,9 @@ class CountUnits(beam.PTransform):
         )
 
 
-def levels_of_shards(most: int, shards: Iterable[tuple[int, bytes]]) -> NDArray[np.int64]:
+def levels_of_shards(limit: int, shards: Iterable[tuple[int, bytes]]) -> NDArray[np.int64]:
     """Returns the number of units in each level from the shards of ``CountUnits``."""
-    return levels_counter(most).from_shards(shards).counts
+    return levels_counter(limit).from_shards(shards).counts
 
 
 @dataclasses.dataclass(eq=False, repr=False)

@@ -293,8 +293,8 @@ class _CountInOrder(beam.DoFn):
         (stay,) = np.nonzero(keep[unit])
         units, counts = units[:, stay], counts[stay]
         columns = [column[stay] for column in columns]
-        most = self.unit.max_records_per_unit
-        selected = select_records(units, columns, counts, most, self.cost_limit)
+        limit = self.unit.max_records_per_unit
+        selected = select_records(units, columns, counts, limit, self.cost_limit)
         batch = EncodedBatch(cells=columns[0][selected])
         state = self.accumulator.add_batch(self.accumulator.create(), batch)
         return self.accumulator.to_shards(state), remembered

@@ -183,7 +183,7 @@ class _AddShards(beam.CombineFn):
 
     @withhold_messages
     def merge_accumulators(self, accumulators: Iterable[Any]) -> bytes:
-        return merge_shards(shard for each in accumulators if (shard := self.compact(each)))
+        return merge_shards(shard for part in accumulators if (shard := self.compact(part)))
 
     @withhold_messages
     def compact(self, accumulator: bytes | NDArray[np.int64]) -> bytes:

@@ -72,12 +72,12 @@ def column_types(schema: Schema) -> dict[str, ColumnType]:
 
 def time_types(schema: Schema) -> dict[str, pa.DataType]:
     """Returns the types of columns whose integers are times; skips unions of two integer types."""
-    found = {}
+    types = {}
     for field in schema["fields"]:
-        integers = [each for each in _union(field["type"]) if _base(each) in _INTEGERS]
+        integers = [part for part in _union(field["type"]) if _base(part) in _INTEGERS]
         if len(integers) == 1 and (kind := _time_type(integers[0])) is not None:
-            found[field["name"]] = kind
-    return found
+            types[field["name"]] = kind
+    return types
 
 
 def _union(kind: Schema) -> list[Schema]:
@@ -255,7 +255,7 @@ def range_batches(
 
 def _of_columns(schema: Any, columns: Sequence[str]) -> Any | None:
     """Returns the schema of some columns; None if it uses a type defined in another column."""
-    fields = [each for each in schema["fields"] if each["name"] in columns]
+    fields = [field for field in schema["fields"] if field["name"] in columns]
     if len(fields) == len(schema["fields"]):
         return None
     try:
@@ -268,8 +268,8 @@ def _batch(
     columns: Sequence[str], values: list[list[Any]], times: Sequence[pa.DataType | None]
 ) -> pa.RecordBatch:
     arrays = [
-        arrow_column(each) if time is None else _times(each, time)
-        for each, time in zip(values, times, strict=True)
+        arrow_column(column) if time is None else _times(column, time)
+        for column, time in zip(values, times, strict=True)
     ]
     return pa.record_batch(arrays, names=list(columns))
 
@@ -309,7 +309,7 @@ def _blocks(file: IO[bytes], marker: bytes, length: int) -> bytes:
 
 def _without_times(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_without_times(each) for each in schema]
+        return [_without_times(part) for part in schema]
     if isinstance(schema, dict):
         return {
             key: _without_times(value) if key in ("type", "fields", "items", "values") else value

@@ -117,13 +117,13 @@ class Parquet:
         with open_file(path, decompress=False) as file:
             metadata = _footer(file)
         unreadable = _unreadable_columns(metadata)
-        found: Columns = []
+        columns: Columns = []
         for field in metadata.schema.to_arrow_schema():
             kind = ColumnType.of_arrow(field.type)
             if (reason := unreadable.get(field.name)) is not None:
                 kind = dataclasses.replace(kind, name=f"{kind.name}, {reason}", is_decodable=False)
-            found.append((field.name, kind))
-        return found
+            columns.append((field.name, kind))
+        return columns
 
     def ranges(self, path: str, num_bytes: int) -> list[tuple[int, int]]:
         """Returns ranges of row groups, up to about 64 MiB per range."""
@@ -206,9 +206,9 @@ def format_of(path: str) -> FileFormat | None:
     return None if name is None else FORMATS[name]
 
 
-def _ranges(length: int, most: int) -> list[tuple[int, int]]:
+def _ranges(length: int, limit: int) -> list[tuple[int, int]]:
     """Returns the fewest ranges of at most ``most``, equally long, so that workers share evenly."""
-    number = -(-length // most)
+    number = -(-length // limit)
     cuts = [length * i // number for i in range(number + 1)] if number else []
     return list(itertools.pairwise(cuts))
 
@@ -240,7 +240,7 @@ def _footer(file: IO[bytes]) -> Any:
 
 def _unreadable_columns(metadata: Any) -> dict[str, str]:
     """Returns the top-level columns with a codec or encoding unknown here, and its name."""
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     num_groups = min(metadata.num_row_groups, _CHECKED_CHUNKS // max(metadata.num_columns, 1))
     for chunk in _chunks(metadata, range(num_groups)):
         if "UNKNOWN" in chunk.encodings:
@@ -250,8 +250,8 @@ def _unreadable_columns(metadata: Any) -> dict[str, str]:
         else:
             continue
         path = chunk.path_in_schema
-        found |= dict.fromkeys((path, path.partition(".")[0]), reason)
-    return found
+        reasons |= dict.fromkeys((path, path.partition(".")[0]), reason)
+    return reasons
 
 
 def _is_known_codec(name: str) -> bool:

@@ -70,8 +70,8 @@ def _pattern_in(folder: str) -> str:
     """Returns a pattern for the most common kind of files in a folder, or in a folder below it."""
     for place, below, names in itertools.islice(os.walk(folder), _CHECKED_FILES):
         below[:] = [name for name in below if re.match(r"\w+=|\d+$", name)]  # partitions
-        found = (re.search(r"(\.csv)?\.\w+$", name) for name in names if format_of(name))
-        kinds = [ending[0] for ending in found if ending]
+        ends = (re.search(r"(\.csv)?\.\w+$", name) for name in names if format_of(name))
+        kinds = [ending[0] for ending in ends if ending]
         if kinds:
             return f"{'' if place == folder else '**/'}*{max(kinds, key=kinds.count)}"
     return "*.csv"
@@ -128,9 +128,9 @@ def _listed_by_beam(pattern: str) -> Iterator[FoundFile]:
     pattern = _escaped(pattern) if is_local else pattern
     is_here = is_local and not _folder(pattern)
     (match,) = FileSystems.match([_HERE + pattern if is_here else pattern])
-    for each in match.metadata_list:
-        path = each.path.removeprefix(_HERE) if is_here else each.path
-        yield FoundFile(path, each.size_in_bytes, each.last_updated_in_seconds)
+    for entry in match.metadata_list:
+        path = entry.path.removeprefix(_HERE) if is_here else entry.path
+        yield FoundFile(path, entry.size_in_bytes, entry.last_updated_in_seconds)
 
 
 def _escaped(pattern: str) -> str:
@@ -208,13 +208,13 @@ class ReadRecords(RecordSource):
         read = beam.ParDo(_ReadRange(self.file_format, self.arrival_column))
         read = read.with_output_types(pa.RecordBatch)
         read.label = "Read ranges"
-        found = (
+        files = (
             self._listed(pipeline)
             | "Split files" >> split
             | "Spread ranges" >> beam.Reshuffle()
             | "Read" >> read.with_outputs(LINES, main="records")
         )
-        records, found[LINES].element_type = found["records"], EncodedBatch
+        records, files[LINES].element_type = files["records"], EncodedBatch
         split.fn.reading = read.fn.reading = _LateReading(self, records)
         return records
 
@@ -223,14 +223,14 @@ class ReadRecords(RecordSource):
         if self.columns is not None and column not in self.columns:
             near = nearest_column(argument, column, self.columns)
             raise InputError(argument, column, f"must be one of the columns that are read; {near}")
-        for path, known in self.schemas.items():
-            if column not in known:
+        for path, columns in self.schemas.items():
+            if column not in columns:
                 is_csv = self.file_format == "csv"
-                near = nearest_column(argument, column, known, list_all=not is_csv)
+                near = nearest_column(argument, column, columns, list_all=not is_csv)
                 # If a CSV file lacks its header, the names in ``known`` are the values of a record.
                 near = near or "its first line must name its columns"
                 raise InputError(argument, column, f"must be a column of {path}; {near}")
-            if known.count(column) > 1:
+            if columns.count(column) > 1:
                 raise InputError(argument, column, f"must be unique in the header of {path}")
             kind = self._types[path][column]
             wanted = None if kind is None else unfit(kind, argument, attribute)
@@ -276,14 +276,14 @@ class ReadRecords(RecordSource):
         ``times``: the columns that are read as times; ``file_time`` is the time of the file.
         """
         # Raises ReadError if a file is damaged, or lacks a column.
-        known = list(attributes)
+        listed = list(attributes)
         files: Iterable[tuple[str, int, float | None]] = ((*file, None) for file in self.files)
         if FILE_TIME in times:
             check_times(self.pattern)
             columns = [column for column in columns if column != FILE_TIME]
             files = timed_files(self.pattern)
         for path, num_bytes, modified in files:
-            for batch in self.file_batches(path, num_bytes, columns, known, times):
+            for batch in self.file_batches(path, num_bytes, columns, listed, times):
                 yield batch if modified is None else _with_arrival(batch, FILE_TIME, int(modified))
 
     def file_batches(
@@ -304,8 +304,8 @@ class ReadRecords(RecordSource):
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             if may_lack:
-                known = [name for name, _ in file_format.columns(path) or ()]
-                columns = [name for name in columns if known.count(name) == 1]
+                names = [name for name, _ in file_format.columns(path) or ()]
+                columns = [name for name in columns if names.count(name) == 1]
                 if not columns:
                     return
             wanted = Wanted(columns, times=times)
@@ -339,16 +339,16 @@ class ReadRecords(RecordSource):
 
     def _look_into(self, path: str) -> None:
         try:
-            known = FORMATS[self.file_format].columns(path)
+            columns = FORMATS[self.file_format].columns(path)
         except FileError as error:
             raise InputError("input", path, str(error)) from None
         except Exception as error:
             # The parser's message may quote a record.
             condition = f"must be a readable {self.file_format} file{reason_of(error)}"
             raise InputError("input", path, condition) from None
-        if known is not None:
-            self.schemas[path] = [name for name, _ in known]
-            self._types[path] = dict(known)
+        if columns is not None:
+            self.schemas[path] = [name for name, _ in columns]
+            self._types[path] = dict(columns)
 
 
 def _matching_files(pattern: str) -> list[tuple[str, int]]:
@@ -364,14 +364,14 @@ def _matching_files(pattern: str) -> list[tuple[str, int]]:
 
 def _common_format(pattern: str, paths: Sequence[str]) -> str:
     formats = {format_of(path) for path in paths}
-    found = formats.pop() if formats else None
-    if found is None or formats:
+    common = formats.pop() if formats else None
+    if common is None or formats:
         for path in filter(other_kind, paths):
             raise InputError("input", path, str(other_kind(path)))
-        known = ", ".join(f".{name}" for name in FORMATS)
-        condition = f"must match files of one extension of {known}: rename them, or give"
+        endings = ", ".join(f".{name}" for name in FORMATS)
+        condition = f"must match files of one extension of {endings}: rename them, or give"
         raise InputError("input", pattern, f"{condition} --input_format if the command has it")
-    return found.name
+    return common.name
 
 
 @dataclasses.dataclass(frozen=True)

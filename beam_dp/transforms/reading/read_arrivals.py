@@ -75,13 +75,13 @@ class SeenFiles:
         with self._look() as look:
             for table in _TABLES:
                 look.execute(table)
-            held = look.execute("SELECT id FROM horizon").fetchone()
-            if held is None and may_be_new:
+            row = look.execute("SELECT id FROM horizon").fetchone()
+            if row is None and may_be_new:
                 look.execute("INSERT INTO horizon VALUES (?, ?)", (horizon_id, -math.inf))
-            elif held is None:
+            elif row is None:
                 condition = "must be the folder that lists the files of the released windows"
                 raise self._refused(condition)
-            elif held != (horizon_id,):
+            elif row != (horizon_id,):
                 raise self._refused("must not belong to another horizon, which needs it")
 
     def counted(
@@ -200,8 +200,8 @@ class ReadArrivals(read.ReadRecords):
             )
         pattern = read.plain_pattern(pattern)
         read.check_times(pattern)
-        if file_format is None and (found := format_of(pattern)) is not None:
-            file_format = found.name
+        if file_format is None and (name := format_of(pattern)) is not None:
+            file_format = name.name
         super().__init__(pattern, None, file_format)
         read.check_folder(pattern)
 
@@ -212,8 +212,8 @@ class ReadArrivals(read.ReadRecords):
             raise InputError(argument, column, condition)
         if column != FILE_TIME or argument not in NEED_TIMES:
             return super().check_column(argument, column, attribute)
-        for path, known in self.schemas.items():
-            if FILE_TIME in known:
+        for path, columns in self.schemas.items():
+            if FILE_TIME in columns:
                 condition = f"must not be a column of {path}: it is the time of the file"
                 raise InputError(argument, column, condition)
         return None
@@ -253,13 +253,13 @@ def keep_files(reader: read.ReadRecords, seen: SeenFiles, *, may_be_removed: boo
     ``may_be_removed``.
     """
     read.check_times(reader.pattern)
-    found = list(read.timed_files(reader.pattern))
+    files = list(read.timed_files(reader.pattern))
     if isinstance(reader, ReadArrivals):
-        seen.counted(found, may_be_removed=may_be_removed)
+        seen.counted(files, may_be_removed=may_be_removed)
         reader.polling.seen = seen
         return
-    counted = seen.counted(found, math.inf, may_be_removed=may_be_removed)
-    for file in found:
+    counted = seen.counted(files, math.inf, may_be_removed=may_be_removed)
+    for file in files:
         if file not in counted:
             condition = "must not appear after the files of its horizon were read"
             raise InputError("input", file.path, condition)
@@ -277,11 +277,11 @@ class _Poll(PollFn):
     def __call__(self, pattern: str) -> PollResult[tuple[str, int]]:
         """Returns all present files with timestamps, and the watermark."""
         settled = time.time() - self.settle  # read before the files are listed
-        found = self._arrived(pattern, settled)
+        files = self._arrived(pattern, settled)
         if settled >= self.ends:
-            return PollResult.complete(found)
+            return PollResult.complete(files)
         watermark = Timestamp(micros=int(settled * _MICROSECONDS))
-        return PollResult.incomplete(found).with_watermark(watermark)
+        return PollResult.incomplete(files).with_watermark(watermark)
 
     def replayed(self, pattern: str) -> list[beam.window.TimestampedValue]:
         """Returns all present files with timestamps."""
@@ -289,17 +289,17 @@ class _Poll(PollFn):
 
     def _arrived(self, pattern: str, settled: float) -> list[beam.window.TimestampedValue]:
         """Returns files with their sizes, with the arrival as the timestamp."""
-        found = list(read.timed_files(pattern))
+        files = list(read.timed_files(pattern))
         if self.seen is not None:
             try:
-                found = self.seen.counted(found, settled)
+                files = self.seen.counted(files, settled)
             except InputError as error:
                 raise ReadError(f"{error.value}: {error.condition}") from None
         return [
             beam.window.TimestampedValue(
                 (path, num_bytes), Timestamp(micros=int(modified * _MICROSECONDS))
             )
-            for path, num_bytes, modified in found
+            for path, num_bytes, modified in files
         ]
 
     def default_output_coder(self) -> beam.coders.TupleCoder:

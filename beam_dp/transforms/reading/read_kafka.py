@@ -143,8 +143,8 @@ def _checked_partitions(source: _Topic) -> int:
     client = AdminClient(dict(source.settings))
     try:
         # Lists all topics, because a broker may create a topic that is requested by name.
-        found = client.list_topics(timeout=_PATIENCE).topics.get(source.name)
-        if found is None or found.error is not None or not found.partitions:
+        topic = client.list_topics(timeout=_PATIENCE).topics.get(source.name)
+        if topic is None or topic.error is not None or not topic.partitions:
             raise InputError("topic", source.name, "must be an existing topic")
         resource = ConfigResource(ResourceType.TOPIC, source.name)
         (future,) = client.describe_configs([resource], request_timeout=_PATIENCE).values()
@@ -171,7 +171,7 @@ def _checked_partitions(source: _Topic) -> int:
         )
         condition += " has passed"
     else:
-        return len(found.partitions)
+        return len(topic.partitions)
     raise InputError("topic", source.name, condition)
 
 
@@ -278,11 +278,11 @@ class _ReadPartition(beam.DoFn):
 
         name = self.source.name
         asked = TopicPartition(name, partition, 1000 * self.source.begins)
-        (found,) = consumer.offsets_for_times([asked], timeout=_PATIENCE)
+        (first,) = consumer.offsets_for_times([asked], timeout=_PATIENCE)
         if len(consumer.list_topics(name).topics[name].partitions) != self.num_partitions:
             raise ReadError(f"topic {name}: its number of partitions has changed")
-        if found.offset >= 0:
-            return int(found.offset)
+        if first.offset >= 0:
+            return int(first.offset)
         place = TopicPartition(name, partition)
         return int(consumer.get_watermark_offsets(place, timeout=_PATIENCE)[1])
 
@@ -301,7 +301,7 @@ class _ReadPartition(beam.DoFn):
         for error in errors:
             if error not in ends and not error.retriable():
                 raise ReadError(f"topic {self.source.name}: {error.name()}")
-        return [each for each in messages if each.error() is None], bool(ends)
+        return [one for one in messages if one.error() is None], bool(ends)
 
     def _move(self, watermark: Any, to: float) -> None:
         moved = Timestamp(micros=int((to - self.source.settle) * 1e6))

@@ -152,12 +152,12 @@ def refuse_windows(records: beam.PCollection[Any], *, may_be_unbounded: bool = F
         raise InputError("records", "an unbounded collection", "must be bounded")
     windowing = records.windowing
     if not windowing.is_default():
-        found = f"{type(windowing.windowfn).__name__}, {windowing.triggerfn}"
+        given = f"{type(windowing.windowfn).__name__}, {windowing.triggerfn}"
         condition = (
             "must be in the global window with the default trigger and nothing else set, as after"
             " beam.WindowInto(beam.window.GlobalWindows())"
         )
-        raise InputError("records", found, condition)
+        raise InputError("records", given, condition)
 
 
 class RecordBatches(beam.PTransform):
@@ -197,20 +197,20 @@ class RecordBatches(beam.PTransform):
                 self._check_unit(names)
             source.reading(records)
             return records
-        known = declared_fields(records.element_type)
-        if known is not None:
-            self._check_unit(known)
+        fields = declared_fields(records.element_type)
+        if fields is not None:
+            self._check_unit(fields)
             for column, argument in self.columns.items():
-                check_field(argument, column, known, self.attributes.get(column))
+                check_field(argument, column, fields, self.attributes.get(column))
         batching = beam.ParDo(_BatchRows(list(self.columns)))
         return records | "Batch rows" >> batching.with_output_types(pa.RecordBatch)
 
-    def _check_unit(self, known: Collection[str]) -> None:
+    def _check_unit(self, names: Collection[str]) -> None:
         if not self.unit_is_record:
             return
-        warn_of_record_unit(name for name in known if name not in self.columns)
+        warn_of_record_unit(name for name in names if name not in self.columns)
         # Otherwise, a user who means the column would silently get the weaker guarantee.
-        if RECORD in known:
+        if RECORD in names:
             condition = "is also a column of the records: rename that column to say which is meant"
             raise InputError("privacy_unit", RECORD, condition)
 
@@ -246,9 +246,9 @@ def lines_of(records: beam.PCollection[Any]) -> beam.PCollection[EncodedBatch] |
 
 def takers_of(records: beam.PCollection[Any]) -> tuple[list[RecordBatches], bool]:
     """Returns the ``RecordBatches`` that read a collection, and whether other steps read it too."""
-    found = _Takers(records)
-    records.pipeline.visit(found)
-    return found.takers, found.others
+    takers = _Takers(records)
+    records.pipeline.visit(takers)
+    return takers.takers, takers.others
 
 
 class _Takers(PipelineVisitor):
@@ -267,7 +267,7 @@ class _Takers(PipelineVisitor):
             self.takers.append(step.transform)
 
     def visit_transform(self, step: AppliedPTransform) -> None:
-        if self.collection in (*step.inputs, *(each.pvalue for each in step.side_inputs)):
+        if self.collection in (*step.inputs, *(side.pvalue for side in step.side_inputs)):
             self.others |= not any(map(self._is_taker, step.parent.parts))
 
     def _is_taker(self, step: AppliedPTransform) -> bool:
@@ -318,8 +318,8 @@ def _batch(rows: list[Any], columns: Sequence[str]) -> pa.RecordBatch:
     """Returns the elements as columns; reads each element independently of the other elements."""
     values = _values_of_one_kind(rows, columns)
     if values is None:
-        read = [found for row in rows if (found := _values(row, columns)) is not None]
-        values = [[found[place] for found in read] for place in range(len(columns))]
+        read = [taken for row in rows if (taken := _values(row, columns)) is not None]
+        values = [[taken[place] for taken in read] for place in range(len(columns))]
     return pa.record_batch([arrow_column(value) for value in values], names=list(columns))
 
 

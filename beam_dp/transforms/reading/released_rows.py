@@ -219,16 +219,16 @@ def field_names(names: Sequence[str]) -> list[str]:
 
     Beam converts rows to named tuples, so field names must be valid for named tuples.
     """
-    found: list[str] = []
+    fields: list[str] = []
     for name in avro_names(tuple(names)):
         if keyword.iskeyword(name):
             name = f"{name}_"
         elif name.startswith("_"):
             name = f"column{name}"
-        while name in found or (name in names and name != names[len(found)]):
+        while name in fields or (name in names and name != names[len(fields)]):
             name = f"{name}_"
-        found.append(name)
-    return found
+        fields.append(name)
+    return fields
 
 
 def _column_type(attribute: Attribute) -> Any:
