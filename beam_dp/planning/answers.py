@@ -16,7 +16,6 @@ from beam_dp.mechanisms.online.plan import OnlinePlan, Settings, published_error
 from beam_dp.mechanisms.online.private_mw import plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw
 from beam_dp.planning.job import (
-    AllowedQueries,
     Planner,
     PlanningJob,
     QueryCountJob,
@@ -174,7 +173,7 @@ PLANNERS = (
 SPARSE_PLANNER = Planner("sparse_mw", PROGRAM, predict_sparse_mw, option=SparseOption)
 
 
-def private_mw_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:
+def private_mw_queries(job: QueryCountJob, calibration: Calibration) -> dict[str, Any]:
     """Returns how many queries online multiplicative weights answer."""
     domain = Domain((IntegerAttribute("cell", 0, job.cells - 1),))
     plan = plan_private_mw(
@@ -188,7 +187,7 @@ def private_mw_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQ
     return _of_run(job, plan, job.universe)
 
 
-def sparse_mw_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:
+def sparse_mw_queries(job: QueryCountJob, calibration: Calibration) -> dict[str, Any]:
     """Returns how many sparse queries online multiplicative weights answer."""
     if job.max_sparsity is None:
         raise InputError("max_sparsity", None, "must be given")
@@ -203,7 +202,7 @@ def sparse_mw_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQu
     return _of_run(job, plan, f"queries of at most {job.max_sparsity:,} keys, any universe")
 
 
-def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> AllowedQueries:
+def _of_run(job: QueryCountJob, plan: OnlinePlan, queries: str) -> dict[str, Any]:
     def theorem_of(count: int) -> Theorem:
         # A plan would refuse more than 2^31 questions.
         return online_theorem(dataclasses.replace(plan, num_questions=count))

@@ -299,13 +299,10 @@ class QueryCountJob(Promised):
 
     def allowed(
         self, theorem_of: Callable[[int], Theorem], assumes: str, *, least: int = 1
-    ) -> AllowedQueries:
-        """Returns what ``theorem_of`` allows; see ``queries_allowed``."""
+    ) -> dict[str, Any]:
+        """Returns the fields of a count: what ``queries_allowed`` says of a theorem."""
         number = queries_allowed(
             theorem_of, self.num_records, self.target_error, self.failure_probability, least=least
         )
-        return number, theorem_of(max(number, least)), assumes
-
-
-# The number of queries, the theorem that allows this number, and its assumptions.
-AllowedQueries = tuple[int, Theorem, str]
+        theorem = theorem_of(max(number, least)).name
+        return {"num_queries": number, "theorem": theorem, "assumes": assumes}

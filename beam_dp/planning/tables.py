@@ -8,7 +8,7 @@ import math
 import pathlib
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -26,7 +26,7 @@ from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.planning import answers, job as jobs, ranking as rankings, textbook
-from beam_dp.planning.job import AllowedQueries, Job, Option, PlanningJob, QueryCountJob
+from beam_dp.planning.job import Job, Option, PlanningJob, QueryCountJob
 from beam_dp.planning.ranking import Ranking, Target, TargetRanking
 from beam_dp.planning.synthetic_databases import PROGRAM
 from beam_dp.planning.theorems.theorem import CALIBRATIONS, MAX_EXACT, MAX_QUERIES, Calibration
@@ -182,20 +182,11 @@ def counted_queries(count: int) -> str:
     return f"10^{power:,} or more" if count == MAX_QUERIES else f"about 10^{power:,}"
 
 
-class _Noted(Protocol):
-    """The part of an option that the table needs."""
-
-    @property
-    def note(self) -> str: ...
-    @property
-    def refusal(self) -> str | None: ...
-
-
 class Row(NamedTuple):
     """One row of a table: an option, the option's name, and the cells as strings."""
 
     name: str
-    option: _Noted
+    option: Option | QueryCount
     cells: Sequence[str]
 
 
@@ -386,7 +377,7 @@ class QueryCount:
 
 
 # For each mechanism, the number of queries that its theorem allows.
-_COUNTS: dict[str, Callable[[QueryCountJob, Calibration], AllowedQueries]] = {
+_COUNTS: dict[str, Callable[[QueryCountJob, Calibration], dict[str, Any]]] = {
     "small_db": textbook.small_db_queries,
     "mwem": textbook.mwem_queries,
     "private_mw": answers.private_mw_queries,
@@ -413,15 +404,14 @@ def _counted(
     job: QueryCountJob,
     name: str,
     calibration: Calibration,
-    count: Callable[[QueryCountJob, Calibration], AllowedQueries],
+    count: Callable[[QueryCountJob, Calibration], dict[str, Any]],
 ) -> QueryCount:
     try:
-        number, theorem, assumes = count(job, calibration)
+        return QueryCount(name, calibration, **count(job, calibration))
     except InputError as error:
         is_missing = error.value is None
         refusal = f"{error.name} {error.condition}" if is_missing else str(error)
         return QueryCount(name, calibration, refusal=refusal)
-    return QueryCount(name, calibration, number, theorem.name, assumes)
 
 
 def job_of(given: Given) -> Job:

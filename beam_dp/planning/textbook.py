@@ -18,7 +18,7 @@ from beam_dp.mechanisms.small_db.choice import MAX_SIZE, MultisetChoice
 from beam_dp.mechanisms.small_db.nested import num_products
 from beam_dp.mechanisms.small_db.size import log_num_multisets, num_multisets
 from beam_dp.mechanisms.small_db.small_db import SmallDB, SmallDBPlan, cells_of
-from beam_dp.planning.job import AllowedQueries, Planner, PlanningJob, QueryCountJob
+from beam_dp.planning.job import Planner, PlanningJob, QueryCountJob
 from beam_dp.planning.synthetic_databases import PROGRAM, of_selection, predicted
 from beam_dp.planning.theorems.synthesis import (
     best_early_stop,
@@ -174,7 +174,7 @@ def _of_rounds(plan: TextbookPlan, job: PlanningJob) -> dict[str, Any]:
     }
 
 
-def small_db_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:
+def small_db_queries(job: QueryCountJob, calibration: Calibration) -> dict[str, Any]:
     """Returns how many queries a small database answers."""
     cells, guarantee, beta = job.cells, job.guarantee, job.failure_probability
     units = guarantee.max_records_per_unit
@@ -187,7 +187,7 @@ def small_db_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQue
     return job.allowed(theorem_of, f"{job.known_beforehand}, a size up to {MAX_SIZE:,}")
 
 
-def mwem_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries:
+def mwem_queries(job: QueryCountJob, calibration: Calibration) -> dict[str, Any]:
     """Returns how many queries textbook MWEM answers."""
     cells, guarantee = job.cells, job.guarantee
     if guarantee.delta > 0:
@@ -198,5 +198,8 @@ def mwem_queries(job: QueryCountJob, calibration: Calibration) -> AllowedQueries
     number, rounds = mwem_queries_allowed(
         cells, epsilon, job.num_records, job.target_error, job.failure_probability, units
     )
-    theorem = mwem_theorem(cells, max(1, number), epsilon, units, rounds)
-    return number, theorem, f"{rounds:,} round{'' if rounds == 1 else 's'}, {job.known_beforehand}"
+    return {
+        "num_queries": number,
+        "theorem": mwem_theorem(cells, max(1, number), epsilon, units, rounds).name,
+        "assumes": f"{rounds:,} round{'' if rounds == 1 else 's'}, {job.known_beforehand}",
+    }

@@ -45,10 +45,6 @@ class WindowsOption:
     final_errors: Mapping[str, float]
     mean_error: float
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns the option as JSON values."""
-        return dataclasses.asdict(self)
-
 
 def rank_window_strategies(
     workload: Workload,
@@ -159,7 +155,7 @@ def plan_of_windows(given: Given) -> Plan:
     if target is None:
         epsilon = number("epsilon", given["epsilon"])
         options = rank(epsilon)
-        entries = [option.to_json() for option in options]
+        entries = [dataclasses.asdict(option) for option in options]
         # Per kind of noise, the best size of blocks.
         best = {(option.strategy, option.distribution): option for option in reversed(options)}
         shown = [option for option in options if option in best.values()]
@@ -167,7 +163,7 @@ def plan_of_windows(given: Given) -> Plan:
         least = rank_windows_for_target(rank, target)
         options = shown = [each.option for each in least]
         epsilons = [each.epsilon for each in least if each.epsilon is not None]
-        entries = [{"epsilon": each.epsilon, **each.option.to_json()} for each in least]
+        entries = [{"epsilon": each.epsilon, **dataclasses.asdict(each.option)} for each in least]
         epsilon, given = epsilons[0], tables.with_epsilon(given, epsilons[0])
     promise = whole_promise(horizon, unit, epsilon, delta, is_large)
     promised = stated_promise(horizon, unit, promise)
