@@ -30,6 +30,7 @@ from beam_dp.mechanisms import registry
 from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.marginals import measure_all, rounds, selection
+from beam_dp.mechanisms.online import plan as online, private_mw
 from beam_dp.mechanisms.online.plan import OnlinePlan
 from beam_dp.models import maximum_entropy
 from beam_dp.privacy.budget import Budget
@@ -182,6 +183,28 @@ def test_noise_for_more_than_the_budget_is_refused(name, monkeypatch):
             return
     # No noise of these plans follows from a ``Budget``; one of a window tries several, and checks.
     assert loss_of(wrong) == loss_of(plan) or name.startswith("windows by ")
+
+
+@pytest.mark.parametrize("name", ONLINE)
+def test_run_that_chose_too_little_noise_is_refused_and_its_answers_fail_verification(
+    name, monkeypatch
+):
+    """The noise of online answers follows from the plan when the number of records is known."""
+    original = online.noise_candidates
+
+    def too_little(*arguments: Any, **named: Any) -> Iterator[Any]:
+        for noise in original(*arguments, **named):
+            scales = ("threshold_scale", "question_scale", "answer_scale")
+            lower = {scale: 0.9 * getattr(noise, scale) for scale in scales}
+            yield dataclasses.replace(noise, **lower)
+
+    monkeypatch.setattr(online, "noise_candidates", too_little)
+    monkeypatch.setattr(private_mw, "pay", lambda plan, token: None)
+    plan = CASES[name].plan(promise(REPLACE, 0.0, 0.9 * UNUSED, 1))
+    with pytest.raises(dp.InputError, match="mechanism"):
+        check_promise(plan, plan.guarantee)
+    release, _ = CASES[name].run(plan, COUNTS, Seeded(1))
+    assert not verify_release(release_from_bytes(release_to_bytes(release))).holds
 
 
 def tamper(value: Any) -> None:
