@@ -14,10 +14,11 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import cell_of, num_buckets
 from beam_dp.mechanisms.sketches.errors import cell_law, element_law, held_keys, sparse_error
 from beam_dp.mechanisms.sketches.mechanisms import release_probability, stability_threshold
-from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparseSummary
+from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.planning.sketches import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
+from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise
 from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.projection import Projection
 from beam_dp.testing.audit import discrete_laplace

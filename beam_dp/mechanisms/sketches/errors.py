@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import integer, option
-from beam_dp.mechanisms.sketches.plan import HistogramNoise, SketchNoise, SparsePlan
+from beam_dp.mechanisms.sketches.plan import SparsePlan
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import clipped_mean
+from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise
 
 _EXACT_RANKS = 1024
 _RANKS_A_GROUP = 1.01

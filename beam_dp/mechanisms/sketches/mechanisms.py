@@ -18,8 +18,6 @@ from beam_dp.mechanisms.checks import CALIBRATION, Calibration, check_calibratio
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,
     SIZE,
-    HistogramNoise,
-    SketchNoise,
     SparseMechanism,
     SparseNoise,
     check_width,
@@ -31,7 +29,13 @@ from beam_dp.privacy.accounting import zcdp_epsilon
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import down, raised
-from beam_dp.releases.sketches.release import Distribution, Estimator, Family
+from beam_dp.releases.sketches.release import (
+    Distribution,
+    Estimator,
+    Family,
+    HistogramNoise,
+    SketchNoise,
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
@@ -30,9 +29,11 @@ from beam_dp.privacy.rounding import Real, root_up, up
 from beam_dp.privacy.steps import Step
 from beam_dp.releases.sketches.estimates import ProjectionBounds
 from beam_dp.releases.sketches.release import (
+    HistogramNoise,
     NoisyCounts,
     NoisySketch,
     Sketch,
+    SketchNoise,
     SparseRelease,
 )
 from beam_dp.releases.sketches.verify import sketch_steps
@@ -62,29 +63,6 @@ MAX_WEIGHT = 2**32
 MAX_SPARSITY = 2**24
 _MAX_RECORDS_PER_UNIT = 2**20
 _LEAST_GRID_SCALE = 64.0
-
-
-@dataclasses.dataclass(frozen=True)
-class SketchNoise(Sketch):
-    """A planned sketch.
-
-    ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
-    records of the unit are left out (``summaries.projection``). None if there is no limit.
-    """
-
-    max_squared_norm: int | None = None
-
-    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Returns the cells in steps of the grid, exact modulo 2^64."""
-        return super().fold(sums) * np.int64(self.grid)
-
-
-@dataclasses.dataclass(frozen=True)
-class HistogramNoise:
-    """A stability histogram."""
-
-    scale: float
-    threshold: int
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,7 +107,7 @@ class SparsePlan(Plan):
     @property
     def steps(self) -> Sequence[Step]:
         """The noisy draws of this plan, as `beam-dp verify` checks them."""
-        return sketch_steps(self.guarantee, self.max_weight, self.public)
+        return sketch_steps(self.guarantee, self.max_weight, self.sketch, self.histogram)
 
     @property
     def memory_bytes(self) -> float:

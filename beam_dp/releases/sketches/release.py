@@ -118,6 +118,29 @@ class Sketch:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class SketchNoise(Sketch):
+    """A planned sketch.
+
+    ``max_squared_norm``: the largest sum of squares of the sketch of one unit's records; further
+    records of the unit are left out (``summaries.projection``). None if there is no limit.
+    """
+
+    max_squared_norm: int | None = None
+
+    def fold(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Returns the cells in steps of the grid, exact modulo 2^64."""
+        return super().fold(sums) * np.int64(self.grid)
+
+
+@dataclasses.dataclass(frozen=True)
+class HistogramNoise:
+    """A stability histogram."""
+
+    scale: float
+    threshold: int
+
+
 @dataclasses.dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class NoisySketch(Sketch):
     """The noisy sums of a projection."""

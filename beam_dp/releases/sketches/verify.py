@@ -12,9 +12,8 @@ from beam_dp.checks import check_choice, checked_integer
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
-from beam_dp.privacy.noise.bound import DISTRIBUTIONS
 from beam_dp.privacy.steps import Step, above, gaussian_vector, laplace_step, positive
-from beam_dp.releases.sketches.release import SparseRelease
+from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise, SparseRelease
 from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
@@ -28,36 +27,23 @@ _OF_MECHANISM = {
     "stability_histogram": ("histogram",),
     "hybrid_sketch": ("histogram_share", "sketch", "histogram"),
 }
-_SKETCH = (
-    *("family", "projection_width", "num_blocks", "distribution", "scale"),
-    *("estimator", "max_squared_norm", "grid"),
-)
 
 
 def verify(release: SparseRelease) -> Verification:
     """Verifies a release for sparse queries."""
     figures, public = Figures(), release.plan
-    check_fields("parameters", public, (), _PARAMETERS)
+    check_fields("parameters", public, _OF_MECHANISM.get(release.mechanism, ()), _PARAMETERS)
     if "calibration" in public:
         check_choice("calibration", public["calibration"], ("tight", "textbook"))
     if "noise" in public and release.sketch is not None:
         check_choice("noise", public["noise"], ("laplace", "gaussian"))
         figures.equal("noise", release.sketch.distribution, f"discrete_{public['noise']}")
+    sketch: SketchNoise | None = _noise(SketchNoise, "sketch", release, figures)
+    histogram: HistogramNoise | None = _noise(HistogramNoise, "histogram", release, figures)
     is_limited = (release.mechanism, public.get("noise")) == ("count_sketch", "gaussian")
-    if not is_limited and isinstance(public.get("sketch"), Mapping):
-        figures.equal("max_squared_norm", public["sketch"].get("max_squared_norm"), None)
-    for name in _OF_MECHANISM.get(release.mechanism, ()):
-        check_fields("parameters", public, (name,), public)
-    steps = sketch_steps(release.guarantee, release.max_weight, _at_least_noise(release))
-    for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
-        stated = public.get(name)
-        figures.equal(name, stated is not None, part is not None)
-        if part is None or not isinstance(stated, Mapping):
-            continue
-        check_fields(name, stated, _SKETCH if name == "sketch" else ("scale", "threshold"))
-        for field in dataclasses.fields(part):
-            if field.name in stated:
-                figures.equal(f"{name}.{field.name}", getattr(part, field.name), stated[field.name])
+    if sketch is not None and not is_limited:
+        figures.equal("max_squared_norm", sketch.max_squared_norm, None)
+    steps = sketch_steps(release.guarantee, release.max_weight, sketch, histogram)
     # Earlier versions did not state a bound.
     if release.sketch is not None and "sketch" in public and "bound" in public:
         _check_bound(release, public["bound"], figures)
@@ -69,15 +55,19 @@ def verify(release: SparseRelease) -> Verification:
     return judged("sparse_release", release.mechanism, release.guarantee, steps, figures)
 
 
-def _at_least_noise(release: SparseRelease) -> dict[str, Any]:
-    """Returns the parameters, with the smaller scale if the card states two different scales."""
-    found = dict(release.plan)
-    for name, part in (("sketch", release.sketch), ("histogram", release.histogram)):
-        stated = found.get(name)
-        if part is not None and isinstance(stated, Mapping) and "scale" in stated:
-            scale = min(map(positive, (stated["scale"], part.scale)))
-            found[name] = {**stated, "scale": float(scale)}
-    return found
+def _noise(kind: type[Any], name: str, release: SparseRelease, figures: Figures) -> Any:
+    """Returns the noise of a part that a card states twice, with the smaller of the scales."""
+    fields = release.plan.get(name)
+    part = release.sketch if name == "sketch" else release.histogram
+    figures.equal(name, fields is not None, part is not None)
+    if fields is None:
+        return None
+    check_fields(name, fields, [field.name for field in dataclasses.fields(kind)])
+    for field, value in fields.items():
+        if hasattr(part, field):
+            figures.equal(f"{name}.{field}", getattr(part, field), value)
+    scales = fields["scale"], getattr(part, "scale", fields["scale"])
+    return kind(**{**fields, "scale": float(min(map(positive, scales)))})
 
 
 def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
@@ -95,35 +85,32 @@ def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
         figures.same(f"bound.{name}", known.get(name), getattr(bounds, name))
 
 
-def sketch_steps(guarantee: Guarantee, max_weight: int, public: Mapping[str, Any]) -> list[Step]:
+def sketch_steps(
+    guarantee: Guarantee,
+    max_weight: int,
+    sketch: SketchNoise | None,
+    histogram: HistogramNoise | None,
+) -> list[Step]:
     """Returns the steps to verify for a sketch, a histogram, or both.
 
     A unit has at most k records, so it moves the counts by at most w = k * ``max_weight`` in total,
     or by 2 w if the unit is replaced. An element is in one cell of every row.
     """
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * max_weight
-    steps = []
-    sketch, histogram = public.get("sketch"), public.get("histogram")
-    for name, stated in (("sketch", sketch), ("histogram", histogram)):
-        if stated is not None and not isinstance(stated, Mapping):
-            raise InputError(name, stated, "must be a JSON object")
-    if sketch is not None:
-        steps.append(_sketch_step(sketch, moved, guarantee))
+    steps = [] if sketch is None else [_sketch_step(sketch, moved, guarantee)]
     if histogram is not None:
         steps.append(_histogram_step(histogram, moved, guarantee, max_weight))
     return steps
 
 
-def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) -> Step:
-    distribution, scale = sketch.get("distribution"), sketch.get("scale", 0.0)
-    check_choice("distribution", distribution, DISTRIBUTIONS)
-    rows = checked_integer("num_blocks", sketch.get("num_blocks"), 1)
-    width = checked_integer("projection_width", sketch.get("projection_width"), 1)
-    if sketch.get("family") == "dense" and rows != width:
+def _sketch_step(sketch: SketchNoise, moved: int, guarantee: Guarantee) -> Step:
+    scale, grid, limit = sketch.scale, sketch.grid, sketch.max_squared_norm
+    rows = checked_integer("num_blocks", sketch.num_blocks, 1)
+    width = checked_integer("projection_width", sketch.projection_width, 1)
+    if sketch.family == "dense" and rows != width:
         raise InputError("num_blocks", rows, f"must be {width:,}, as the family is dense")
-    grid = checked_integer("grid", sketch.get("grid", 1), 1)
     what = f"add noise to {width:,} cells in {rows:,} rows"
-    if distribution == "discrete_laplace":
+    if sketch.distribution == "discrete_laplace":
         step = laplace_step(what, rows * moved, scale)
         # Each row has its own pure epsilon, and the rhos of the rows add up.
         one = Loss.pure(Fraction(moved) / positive(scale))
@@ -132,18 +119,16 @@ def _sketch_step(sketch: Mapping[str, Any], moved: int, guarantee: Guarantee) ->
         loss = dataclasses.replace(step.loss, rho=rho)
         return dataclasses.replace(step, numbers=f"{step.numbers}, rho {above(rho)}", loss=loss)
     squared_norm = moved**2 * rows
-    limit = sketch.get("max_squared_norm")
     if limit is not None:
-        most = checked_integer("max_squared_norm", limit, 1)
-        squared_norm = min(squared_norm, guarantee.neighboring.num_moved**2 * most)
+        checked_integer("max_squared_norm", limit, 1)
+        squared_norm = min(squared_norm, guarantee.neighboring.num_moved**2 * limit)
     return gaussian_vector(what, squared_norm * grid**2, float(Fraction(scale) * grid))
 
 
 def _histogram_step(
-    histogram: Mapping[str, Any], moved: int, guarantee: Guarantee, max_weight: int
+    histogram: HistogramNoise, moved: int, guarantee: Guarantee, max_weight: int
 ) -> Step:
-    scale = histogram.get("scale", 0.0)
-    threshold = checked_integer("threshold", histogram.get("threshold"), 1)
+    scale, threshold = histogram.scale, checked_integer("threshold", histogram.threshold, 1)
     step = laplace_step("count keys above a threshold", moved, scale)
     delta = release_probability(scale, threshold, guarantee.max_records_per_unit, max_weight)
     loss = dataclasses.replace(step.loss, slack=delta)
