@@ -42,10 +42,10 @@ from beam_dp.releases.verdict import (
 _UNIT = 1 << VALUE_BITS
 _SQUARED = "l2_sensitivity_squared"
 _SENSITIVITIES = ("l1_sensitivity", "l2_sensitivity", _SQUARED, "sensitivity_is_exact")
-_PLAN = (
-    *("mechanism", "distribution", "scale", "grid", "num_queries", "num_records"),
-    *("standard_error", "bound", "failure_probability", "guarantee", "loss"),
-)
+_NOISE_FIELDS = ("distribution", "scale", "grid")
+_ERRORS = ("standard_error", "bound", "failure_probability")
+_ASKED = ("mechanism", "num_queries", "num_records", "guarantee", "loss")
+_PLAN = (*_ASKED, *_NOISE_FIELDS, *_ERRORS)
 _ONE_SHOT = "geometric"
 _METHODS = (_ONE_SHOT, "exponential", "permute_and_flip")
 _THEOREM = "one shot of geometric noise, as Dwork and Roth (2014), Claim 3.9"
@@ -251,18 +251,12 @@ _ONLINE_METHODS = {
     "zcdp": (True, "discrete_gaussian"),
     "textbook": (True, "discrete_laplace"),
 }
-_ONLINE_PLAN = (
-    *("guarantee", "num_records", "num_questions", "failure_probability"),
-    *("calibration", "max_error", "max_updates", "loss"),
-)
-_SETTINGS = (
-    *("total", "total_bound", "max_error", "learning_rate", "noise", "threshold", "gap"),
-    *("hypothesis_bound", "update_bound", "exhausted_bound", "is_vacuous"),
-)
-_NOISE = (
-    *("method", "max_above", "threshold_scale", "question_scale", "redraws_threshold"),
-    *("answer_noise", "answer_scale", "loss"),
-)
+_OPTIONS = ("num_questions", "failure_probability", "calibration", "max_error", "max_updates")
+_ONLINE_PLAN = ("guarantee", "num_records", "loss", *_OPTIONS)
+_BOUNDS = ("total_bound", "hypothesis_bound", "update_bound", "exhausted_bound", "is_vacuous")
+_SETTINGS = ("total", "max_error", "learning_rate", "noise", "threshold", "gap", *_BOUNDS)
+_SCALES = ("threshold_scale", "question_scale", "answer_scale")
+_NOISE = ("method", "max_above", "redraws_threshold", "answer_noise", "loss", *_SCALES)
 
 
 def verify_online(release: AnswersRelease) -> Verification:

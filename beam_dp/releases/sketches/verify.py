@@ -17,10 +17,8 @@ from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise, Spars
 from beam_dp.releases.verdict import Figures, Verification, check_fields, judged
 
 THRESHOLD = "Korolova and others (2009); Bun, Nissim and Stemmer (2016)"
-_PARAMETERS = (
-    *("calibration", "noise", "histogram_share", "sketch", "histogram", "bound", "key"),
-    "ledger_release",
-)
+_OPTIONS = ("calibration", "noise", "histogram_share", "key")
+_PARAMETERS = (*_OPTIONS, "sketch", "histogram", "bound", "ledger_release")
 _OF_MECHANISM = {
     "sparse_project": ("calibration", "sketch"),
     "count_sketch": ("noise", "sketch"),

@@ -33,10 +33,8 @@ from beam_dp.releases.windows.release import HorizonRelease, WindowTables
 WINDOWS = "Kellaris and others (2014)"
 _PLAN = ("strategy", "window_loss")
 _LEVELS = ("block", "share")
-_PROMISE = (
-    *("max_records_per_unit", "max_windows_per_unit", "protected_windows", "promise"),
-    *("worst_case", "horizon"),
-)
+_UNIT = ("max_records_per_unit", "max_windows_per_unit", "protected_windows")
+_PROMISE = ("horizon", "promise", "worst_case", *_UNIT)
 _WORST = ("periods", "epsilon", "delta")
 _HORIZON = ("start", "window", "num_windows", "grace")
 # Texts may change with a version, and the entry of a ledger does not describe the noise.
