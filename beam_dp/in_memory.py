@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
-
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, usual_floats, withhold_messages
+from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.discovery.plan import DomainPlan
+from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
 from beam_dp.mechanisms.left_out import with_left_out
 from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
-from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_discovery, plan_release
+from beam_dp.mechanisms.marginals.plan import Mechanism
+from beam_dp.mechanisms.registry import ReleaseOptions, draw_database
+from beam_dp.mechanisms.stages import StagePlan, Stages
 from beam_dp.privacy.guarantee import RECORD, Guarantee, warn_of_epsilon, warn_of_record_unit
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -26,16 +25,18 @@ from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.earlier import check_edges_paid
-from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
+from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import limit_records
 from beam_dp.secret.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.secret.encoding.tables import Table
-from beam_dp.secret.summaries.element_counts import ValueCounts, counted_values
-from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
+from beam_dp.secret.summaries.element_counts import counted_units, counted_values
+from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,6 +50,7 @@ def release(
     guarantee: Guarantee,
     *,
     domain_share: float | None = None,
+    max_records_per_unit: Literal["discover"] | None = None,
     mechanism: Mechanism | None = None,
     num_records: int | Literal["noisy"] = "noisy",
     count_left_out: bool = False,
@@ -78,6 +80,10 @@ def release(
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
         guarantee: the privacy guarantee of the release, including that of its domain.
         domain_share: the part of the budget that discovers attributes; see ``plan_domain``.
+        max_records_per_unit: ``"discover"`` to choose the number of records of a unit that are
+            used, up to that of the guarantee, from noisy numbers of units by their records, for 2 %
+            of epsilon. They are released first, into the folder ``records_per_unit`` of the release
+            that follows. See ``RecordsPlan``.
         mechanism: the mechanism that makes the release; ``MWEM()`` by default.
         num_records: the number of records, if it is public; ``"noisy"`` spends part of the budget
             on a noisy count.
@@ -118,7 +124,6 @@ def release(
         >>> release(table, domain, marginals(domain, ways=2), guarantee).domain == domain
         True
     """
-    mechanism = MWEM() if mechanism is None else mechanism
     options = ReleaseOptions(
         num_records=num_records,
         count_left_out=count_left_out,
@@ -127,73 +132,78 @@ def release(
         num_synthetic_records=num_synthetic_records,
         start_from=start_from,
     )
-    to_discover = None
-    if not isinstance(domain, OpenDomain):
-        declared = domain
-        plan = plan_release(mechanism, declared, workload, guarantee, options)
-    else:
-        if not isinstance(workload, Workload):
-            condition = "must consist of marginals, as attributes are to be discovered"
-            raise InputError("workload", type(workload).__name__, condition)
-        declared = domain.bounded()
-        asked = domain, workload, guarantee, options, domain_share
-        to_discover, plan = plan_discovery(mechanism, *asked, is_paid=ledger is not None)
+    if max_records_per_unit not in (None, DISCOVER):
+        condition = f"must be {DISCOVER!r}; the guarantee has a number"
+        raise InputError("max_records_per_unit", max_records_per_unit, condition)
+    if isinstance(domain, OpenDomain) and not isinstance(workload, Workload):
+        condition = "must consist of marginals, as attributes are to be discovered"
+        raise InputError("workload", type(workload).__name__, condition)
+    largest = domain.bounded() if isinstance(domain, OpenDomain) else domain
+
+    def request(declared: Domain) -> tuple[Workload | LinearWorkload, ReleaseOptions]:
+        if declared is largest or not isinstance(workload, Workload):
+            return workload, options
+        return Workload(declared, workload.marginals, workload.weights), options
+
+    stages = Stages(
+        mechanism=MWEM() if mechanism is None else mechanism,
+        domain=domain,
+        guarantee=guarantee,
+        request=request,
+        is_chosen=max_records_per_unit is not None,
+        domain_share=domain_share,
+        is_paid=ledger is not None,
+    )
+    last = stages.last
     warn_of_epsilon(guarantee.epsilon)
     records = Table(table)
-    columns = _check_columns(records, declared, guarantee.privacy_unit)
+    columns = _check_columns(records, largest, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
-    if any(released_edges(declared)):
-        check_edges_paid(declared, ledger, dataset_id)
+    if any(released_edges(largest)):
+        check_edges_paid(largest, ledger, dataset_id)
     if purpose is not None and ledger is None:
         raise InputError("purpose", purpose, "must be given with a ledger, which keeps it")
     if ledger is not None:
-        ledger.check(dataset_id, guarantee, plan.loss)
-    if output is not None:
-        probe_output(output, num_bytes=plan.disk_bytes)
+        ledger.check(dataset_id, guarantee, last.loss)
+    place = None if output is None else os.fspath(output)
+    if place is not None:
+        probe_output(place, num_bytes=last.disk_bytes)
     batches: Iterable[pa.RecordBatch] = records.batches(columns)
-    if to_discover is None:
-        summary, left_out = _count(plan, batches)
-    else:
+    if stages.plans[0]:
         batches = list(batches)
-        values = _count_values(to_discover, batches)
-    token = None
+    counts, token, is_named = _counted(stages.first, batches), None, False
     if ledger is not None:
-        place = None if output is None else place_text(os.fspath(output))
-        stated = plan.mechanism, plan.entry(), Origin(purpose=purpose, output=place)
-        token = ledger.spend(dataset_id, guarantee, plan.loss, *stated)
+        token = ledger.spend(
+            dataset_id,
+            guarantee=guarantee,
+            loss=last.loss,
+            mechanism=last.mechanism,
+            parameters=last.entry(),
+            origin=Origin(purpose=purpose, output=None if place is None else place_text(place)),
+        )
         ledger.mark_submitted(token)
-    if to_discover is not None:
-        found = _draw_domain(to_discover.paid_by(token), values)
-        if output is not None:
-            _write(found, _inside(output))
+    state = 0
+    while True:
+        drawn = _drawn(stages.first.paid_by(token), counts)
+        if place is not None:
+            _write(drawn, *stages.places(place)[0])
+        # The entry names the draw of the domain, or else the first one.
+        if ledger is not None and token is not None and not is_named and len(stages.plans[0]) < 2:
+            ledger.mark_released(token, drawn.draw_id)
+            is_named = True
+        if isinstance(drawn, SyntheticDatabase):
+            return drawn
+        stages, state = stages.after(drawn), state + 1
+        counts = _counted(stages.first, batches)
         if ledger is not None and token is not None:
-            ledger.mark_released(token, found.draw_id)
-            ledger.use_state(token, 1)  # the second draw is made only once
-        options = dataclasses.replace(options, discovered=found.discovered)
-        assert isinstance(workload, Workload)  # the largest domain had one, too
-        workload = Workload(found.domain, workload.marginals, workload.weights)
-        plan = plan_release(mechanism, found.domain, workload, guarantee, options)
-        summary, left_out = _count(plan, batches)
-    if token is not None:
-        plan = plan.paid_by(token)
-    drawn = _draw(mechanism, plan, summary, left_out)
-    if output is not None:
-        _write(drawn, output)
-    if ledger is not None and token is not None and to_discover is None:
-        ledger.mark_released(token, drawn.draw_id)
-    return drawn
+            ledger.use_state(token, state)  # each draw is made only once
 
 
-def _inside(output: str | os.PathLike[str]) -> str:
-    """Returns the directory for the domain of a release."""
-    return f"{os.fspath(output).rstrip('/')}/{FOLDER}"
-
-
-def _write(drawn: SyntheticDatabase | DomainRelease, output: str | os.PathLike[str]) -> None:
+def _write(drawn: Release, output: str, beside: str | None) -> None:
     """Writes a release; if writing fails, the exception contains the release, already paid for."""
     try:
-        write_release(drawn, output, beside=FOLDER)
+        write_release(drawn, output, beside=beside)
     except Exception as error:
         error.release = drawn  # type: ignore[attr-defined]
         error.add_note(
@@ -219,22 +229,12 @@ def _check_columns(records: Table, domain: Domain, privacy_unit: str) -> list[st
 
 
 @withhold_messages
-def _count_values(plan: DomainPlan, batches: Iterable[pa.RecordBatch]) -> ValueCounts:
-    """Returns the exact sums of the values to discover; secret."""
-    return counted_values(plan.columns, plan.whole, batches)
-
-
-@withhold_messages
-def _draw_domain(plan: DomainPlan, values: ValueCounts) -> DomainRelease:
-    """Returns the released domain."""
-    return plan.release(values, NoiseSource())
-
-
-@withhold_messages
-def _count(
-    plan: MarginalsPlan, batches: Iterable[pa.RecordBatch]
-) -> tuple[Marginals, NDArray[np.int64] | None]:
-    """Returns the exact summary and, if asked, the counts outside the domain; both are secret."""
+def _counted(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Any:
+    """Returns the exact sums for a stage; secret. A database may need counts outside its domain."""
+    if isinstance(plan, DomainPlan):
+        return counted_values(plan.columns, plan.whole, batches)
+    if isinstance(plan, RecordsPlan):
+        return counted_units(plan.declared, plan.whole.privacy_unit, plan.max_records, batches)
     accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
     how = plan.domain, plan.guarantee.privacy_unit, accumulator.as_cells
     if plan.left_out is None:
@@ -268,15 +268,13 @@ def _summary(
 
 
 @withhold_messages
-def _draw(
-    mechanism: Mechanism,
-    plan: MarginalsPlan,
-    summary: Marginals,
-    left_out: NDArray[np.int64] | None,
-) -> SyntheticDatabase:
-    """Returns the release; the only step that draws noise."""
+def _drawn(plan: StagePlan, counts: Any) -> DomainRelease | UnitCounts | SyntheticDatabase:
+    """Returns the release of a stage; the only step that draws noise."""
     noise = NoiseSource()
-    drawn = draw_database(mechanism, plan, summary, noise)
-    if plan.left_out is None or left_out is None:
+    if isinstance(plan, DomainPlan | RecordsPlan):
+        return plan.release(counts, noise)
+    summary, left_out = counts
+    drawn = draw_database(plan, summary, noise)
+    if plan.left_out is None:
         return drawn
     return with_left_out(drawn, plan.left_out, left_out, noise)

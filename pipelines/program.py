@@ -28,7 +28,7 @@ from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.ledger.entries import LaterToken, Origin, Token
+from beam_dp.privacy.ledger.entries import Entry, LaterToken, Origin, Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
@@ -57,7 +57,10 @@ class Job(ABC):
 
     ``input`` is a glob of files, or empty if the records come from another transform.
     ``as_json``: whether ``validate_only`` prints JSON. ``beside``: the name of a subfolder of
-    ``output`` that may exist.
+    ``output`` that may exist. ``entry``: the ledger's entry, if an earlier run of the same command
+    has paid; ``turn``: the number of the mark that this run leaves in it. ``after``: the release
+    of the run before. ``notes``: more warnings. ``names_draw``: whether the entry names the draw of
+    this job.
     """
 
     done: ClassVar[str] = "released"
@@ -73,6 +76,11 @@ class Job(ABC):
     as_json: bool
     beam_flags: tuple[str, ...]
     beside: str | None = None
+    entry: Entry | None = None
+    turn: int = 0
+    after: str = ""
+    notes: tuple[str, ...] = ()
+    names_draw: bool = True
 
     @abstractmethod
     def add(
@@ -94,7 +102,7 @@ class Job(ABC):
 
     def warnings(self) -> list[str]:
         """Returns the warnings to print before anything is paid."""
-        return []
+        return list(self.notes)
 
     def card(self) -> dict[str, Any]:
         """Returns the part of the card that is known before any record is read."""
@@ -109,19 +117,19 @@ class Job(ABC):
         return ReadRecords(self.input, file_format=self.input_format)
 
     @property
-    def names_draw(self) -> bool:
-        """Whether the ledger's entry names the draw of this job."""
-        return True
-
-    @property
     def paid_plan(self) -> Plan:
         """The plan that the ledger pays for."""
         return self.plan
 
+    @property
+    def last_run(self) -> Job:
+        """The job of the last run of the command; it reads all columns that others read."""
+        return self
+
     def token(self) -> Token | None:
-        """Returns a token for the future payment; None without a ledger."""
-        if self.ledger is None:
-            return None
+        """Returns the entry, or a token for the future payment; None without a ledger."""
+        if self.ledger is None or self.entry is not None:
+            return self.entry
         plan = self.paid_plan
         return LaterToken(self.dataset_id, plan.mechanism, plan.promised, plan.loss)
 
@@ -129,10 +137,21 @@ class Job(ABC):
         """Pays for a release whose pipeline is built; spends nothing if the ledger refuses."""
         assert self.ledger is not None
         plan = self.paid_plan
-        stated = plan.mechanism, plan.entry()
         token.pay(
-            self.ledger.spend(self.dataset_id, plan.promised, plan.loss, *stated, self.origin)
+            self.ledger.spend(
+                self.dataset_id,
+                guarantee=plan.promised,
+                loss=plan.loss,
+                mechanism=plan.mechanism,
+                parameters=plan.entry(),
+                origin=self.origin,
+            )
         )
+
+    def mark(self) -> None:
+        """Marks the entry of an earlier run, so that no later run uses it; succeeds only once."""
+        assert self.ledger is not None and self.entry is not None
+        self.ledger.use_state(self.entry, self.turn)
 
     def budget(self) -> dict[str, Any]:
         """Returns the cost and the remaining budget; raises if the ledger would refuse to pay."""
@@ -153,15 +172,19 @@ class Job(ABC):
 
     def preview(self) -> None:
         """Prints a preview of the release; nothing is read, paid or written."""
-        plan, card = self.plan, self.card() | self.budget()
+        self.print_preview(self.card(), self.headline(), self.facts())
+
+    def print_preview(self, card: dict[str, Any], headline: str, facts: dict[str, str]) -> None:
+        """Prints a preview with this card, short description and lines about the release."""
+        plan, card = self.plan, card | self.budget()
         if self.as_json:
             print(json.dumps(card, indent=2, ensure_ascii=False))
             return
         rows = {
-            "what": self.headline(),
+            "what": headline,
             "mechanism": plan.mechanism,
             **promise_facts(plan.promised),
-            **self.facts(),
+            **facts,
         }
         if plan.left_out is not None:
             share = plan.left_out.to_json()["budget"]["left_out"]["epsilon"]
@@ -194,7 +217,7 @@ class Job(ABC):
         if isinstance(token, LaterToken):
             self.pay(token)
             progress.say(f"spent: {token.release_id} in the ledger")
-        progress.say(f"{self.headline()}; runner {type(pipeline.runner).__name__}")
+        progress.say(f"{self.headline()}{self.after}; runner {type(pipeline.runner).__name__}")
         if not mark_submitted(self.ledger, token):
             return flags.EXIT_JOB_FAILED
         if is_launched(pipeline):
@@ -229,6 +252,8 @@ class Job(ABC):
 
     def submit(self, pipeline: beam.Pipeline, progress: Progress) -> bool:
         """Runs the pipeline of a paid job to its end; returns whether it succeeded."""
+        if self.entry is not None:
+            self.mark()
         return run_pipeline(pipeline, progress, [self.output])
 
     def keep(self, release: Release) -> bool:
@@ -316,7 +341,7 @@ class Program(Generic[JobT]):
         job = self.read_job(given, beam_flags)
         if not job.validate_only:
             return job.run(progress)
-        build(job, make_pipeline(job.beam_flags, job.output))
+        build(job.last_run, make_pipeline(job.beam_flags, job.output))
         job.preview()
         progress.tell_warnings()
         return 0

@@ -23,6 +23,9 @@ from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError, check_texts, nearest
 from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_UNIT
+from beam_dp.mechanisms.discovery.plan import DomainPlan
+from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
+from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
 from beam_dp.releases.kinds import holds_horizon, read_release
 from beam_dp.transforms import answers, intervals, windows
@@ -36,9 +39,8 @@ from . import (
     release_synthetic_database,
 )
 from .program import Job, Program
-from .release_synthetic_database import LaterJob, OpenJob
 from .runners import refuse_unshared_output
-from .stages import ChoosingJob
+from .stages import StagedJob
 
 # Flags that only the command line accepts, and the condition in the error message.
 _ON_COMMAND_LINE = (
@@ -135,8 +137,8 @@ class Release(beam.PTransform):
                 self._job.pay(token)
                 assert self._job.ledger is not None
                 self._job.ledger.mark_submitted(token)  # nothing says when the pipeline is run
-            elif token is not None and isinstance(self._job, LaterJob):
-                self._job.first.mark(token)
+            elif self._job.entry is not None:
+                self._job.mark()
             for warning in self._job.warnings():
                 _LOG.warning(without_dashes(warning, self._flags))
         rows = written | "Directory" >> beam.Map(lambda path: beam.Row(directory=str(path)))
@@ -156,36 +158,48 @@ class Release(beam.PTransform):
 class ReleaseSyntheticDatabase(Release):
     """Like ``beam-dp release-synthetic-database``, for records from any source.
 
-    If the domain has attributes to discover, ``ReleaseDomain`` must have run with the same fields.
+    What is to be discovered must have been released before, by ``ReleaseRecordsPerUnit`` and
+    ``ReleaseDomain`` with the same fields.
     """
 
     _program = release_synthetic_database.PROGRAM
+    _kind: ClassVar[Any] = MarginalsPlan  # of the plan
+    _needed: ClassVar[tuple[str, str]]  # the field that asks for an earlier release, and how
 
     def _of_this_run(self, job: Job) -> Job:
-        if isinstance(job, ChoosingJob):
-            condition = "must be a number: only beam-dp release-synthetic-database chooses it"
-            raise InputError(MAX_RECORDS_PER_UNIT.name, DISCOVER, condition)
-        if not isinstance(job, OpenJob):
+        job = job.resumed() if isinstance(job, StagedJob) else job
+        if isinstance(job.plan, self._kind):
             return job
-        found = job.first.committed()
-        if found is None:
-            names = [each.name for each in job.first.plan.domain.open]
-            condition = "must be discovered first: run a file with ReleaseDomain and these fields"
-            raise InputError("domain", names, condition)
-        return job.second(found)
+        if not isinstance(job.plan, DomainPlan | RecordsPlan):
+            name, condition = self._needed
+            raise InputError(name, job.headline(), condition)
+        is_domain = isinstance(job.plan, DomainPlan)
+        transform = ReleaseDomain if is_domain else ReleaseRecordsPerUnit
+        name, value = job.plan.asked_by
+        condition = (
+            f"must be discovered first: run a file with {transform.__name__} and these fields"
+        )
+        raise InputError(name, value, condition)
 
 
 class ReleaseDomain(ReleaseSyntheticDatabase):
-    """The first run of a release whose domain is to be discovered, with the fields of that release.
+    """The run of a release that finds its domain, with the fields of that release.
 
-    Writes the domain into the folder ``domain`` of ``output``, and pays for both runs.
+    Writes the domain into the folder ``domain`` of ``output``. The first run pays for all.
     """
 
-    def _of_this_run(self, job: Job) -> Job:
-        if isinstance(job, OpenJob):
-            return job.first
-        job = super()._of_this_run(job)
-        raise InputError("domain", job.headline(), 'must have attributes with "discover"')
+    _kind = DomainPlan
+    _needed = "domain", 'must have attributes with "discover"'
+
+
+class ReleaseRecordsPerUnit(ReleaseSyntheticDatabase):
+    """The first run of a release that chooses its records per unit, with the fields of the release.
+
+    Writes noisy counts into the folder ``records_per_unit`` of the next release, and pays for all.
+    """
+
+    _kind = RecordsPlan
+    _needed = MAX_RECORDS_PER_UNIT.name, f"must be {DISCOVER}"
 
 
 class ReleaseProjection(Release):

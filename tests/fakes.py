@@ -65,6 +65,31 @@ class NoPrivacyPlan(Plan):
     def _stated(self) -> dict[str, Any]:
         return {}
 
+    def release(
+        self,
+        marginals: Marginals,
+        noise: NoiseSource,
+        progress: Callable[[str, int, int], None] | None = None,
+    ) -> dp.SyntheticDatabase:
+        counts = marginals.tables[self.domain.names].ravel()
+        assert counts.sum() == marginals.tables[()]
+        cells = np.flatnonzero(counts)
+        DRAWS.append(noise.draw_id())
+        if progress is not None:
+            progress("draw", 1, 1)
+        return dp.SyntheticDatabase(
+            domain=self.domain,
+            workload=self.workload,
+            guarantee=self.guarantee,
+            mechanism=self.mechanism,
+            num_records=int(counts.sum()),
+            num_records_is_public=True,
+            codes=self.domain.codes(cells),
+            counts=counts[cells],
+            potentials=[],
+            draw_id=DRAWS[-1],
+        )
+
 
 @dataclasses.dataclass(frozen=True)
 class NoPrivacy:
@@ -90,31 +115,8 @@ class NoPrivacy:
             loss=Loss.pure(guarantee.epsilon),
         )
 
-    def release(
-        self,
-        plan: NoPrivacyPlan,
-        marginals: Marginals,
-        noise: NoiseSource,
-        progress: Callable[[str, int, int], None] | None = None,
-    ) -> dp.SyntheticDatabase:
-        counts = marginals.tables[plan.domain.names].ravel()
-        assert counts.sum() == marginals.tables[()]
-        cells = np.flatnonzero(counts)
-        DRAWS.append(noise.draw_id())
-        if progress is not None:
-            progress("draw", 1, 1)
-        return dp.SyntheticDatabase(
-            domain=plan.domain,
-            workload=plan.workload,
-            guarantee=plan.guarantee,
-            mechanism=self.name,
-            num_records=int(counts.sum()),
-            num_records_is_public=True,
-            codes=plan.domain.codes(cells),
-            counts=counts[cells],
-            potentials=[],
-            draw_id=DRAWS[-1],
-        )
+    def release(self, plan: NoPrivacyPlan, *arguments: Any) -> dp.SyntheticDatabase:
+        return plan.release(*arguments)
 
 
 def pipeline(bundle_repeat: int = 0) -> beam.Pipeline:

@@ -102,7 +102,7 @@ def binned(promise: dp.Guarantee) -> Release:
     options = ReleaseOptions(num_records=number_of(promise), records_format="csv")
     plan = plan_release(dp.Gaussian(), BINS, dp.marginals(BINS, ways=2), promise, options)
     marginals = Histogram(BINS, COUNTS).marginals(plan.summary_tables)
-    return draw_database(dp.Gaussian(), plan, marginals, NOISE)
+    return draw_database(plan, marginals, NOISE)
 
 
 def selected(promise: dp.Guarantee) -> Release:
@@ -224,7 +224,7 @@ def found_domain(promise: dp.Guarantee, *, later_is_pure: bool = False) -> dp.Do
 def counted_units(promise: dp.Guarantee, most: int = 3) -> dp.IntervalRelease:
     """The noisy counts of units that choose two records of each unit, of at most three."""
     plan = plan_records(None, dataclasses.replace(promise, max_records_per_unit=most), 4000.0)
-    assert plan.counts.attribute is not None
+    assert plan.attribute is not None
     return plan.release(np.array([3000, 9000, 30]), NOISE)
 
 
@@ -255,7 +255,7 @@ def after(
     plan = plan_release(mechanism, asked, dp.marginals(asked, ways=2), promise, options)
     held = np.arange(plan.domain.num_cells, dtype=np.int64) % 5 * 9
     summary = Histogram(plan.domain, held).marginals(plan.summary_tables)
-    release = draw_database(mechanism, plan, summary, NOISE)
+    release = draw_database(plan, summary, NOISE)
     object.__setattr__(release, "directory", directory)
     return release
 

@@ -8,6 +8,8 @@ import pyarrow as pa
 from noise_sources import NoNoise
 
 import beam_dp as dp
+from beam_dp.mechanisms.registry import ReleaseOptions
+from beam_dp.mechanisms.stages import Stages
 from beam_dp.secret.summaries.element_counts import ValueCounts
 
 CITY = {
@@ -26,6 +28,25 @@ def open_domain(*entries: dict[str, Any]) -> dp.OpenDomain:
     domain = dp.read_open_domain({"attributes": list(entries)} if entries else DOMAIN)
     assert isinstance(domain, dp.OpenDomain)
     return domain
+
+
+def plans_of(
+    mechanism: Any,
+    domain: dp.OpenDomain,
+    workload: dp.Workload,
+    promise: dp.Guarantee,
+    options: ReleaseOptions | None = None,
+) -> tuple[Any, Any]:
+    """Returns the plan for a domain, and that of the database for the largest domain."""
+    options = ReleaseOptions() if options is None else options
+    stages = Stages(
+        mechanism=mechanism,
+        domain=domain,
+        guarantee=promise,
+        request=lambda _: (workload, options),
+        records_per_unit=options.records_per_unit,
+    )
+    return stages.first, stages.last
 
 
 def residents(num_records: int = 1500) -> pa.Table:

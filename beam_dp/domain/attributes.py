@@ -74,6 +74,13 @@ class PaidRelease:
         """The dataset id whose budget paid for the release; None without a ledger."""
         return self.ledger_release and self.ledger_release.rpartition("/")[0]
 
+    @property
+    def text(self) -> str:
+        """The release's name in messages."""
+        if self.ledger_release is None:
+            return f"{shown(self.draw_id)}, which no ledger paid for"
+        return shown(self.ledger_release)
+
     def to_json(self) -> dict[str, str]:
         """Returns the JSON entry that a domain file stores for the release."""
         return {name: value for name, value in asdict(self).items() if value is not None}

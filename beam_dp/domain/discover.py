@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import functools
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -13,12 +12,15 @@ from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
 
+from numpy.typing import NDArray
+
 from beam_dp.checks import checked_integer, is_integer, is_number
 from beam_dp.domain.attributes import (
     OTHER_LABEL,
     Attribute,
     CategoricalAttribute,
     PaidRelease,
+    Value,
     is_unicode,
     nearest_known,
 )
@@ -296,13 +298,17 @@ class OpenAttribute:
         return self._in_bins(edges).edges_to_json()
 
     def bounded(self) -> Attribute:
-        """Returns the largest attribute that may be found, with made-up values or equal bins."""
+        """Returns the largest attribute that may be found, with as many values or equal bins."""
         if isinstance(self.discover, DiscoverBins):
             last = self.leaves.num_levels
             bins = min(self.discover.bins, last)
             places = [last * place // bins for place in range(bins + 1)]
             return self.closed(self.edges_at(places))
-        return _with_made_up_values(self)
+        included = self.discover.include
+        size = len(included) + self.discover.max_values
+        return LargestAttribute(
+            self.name, self.texts.values, num_values=size, other=True, **self._shared()
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Returns the attribute as one entry of a domain file."""
@@ -349,14 +355,25 @@ def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
     return leaves
 
 
-@lru_cache(maxsize=64)  # the values may be so many that making them takes a second
-def _with_made_up_values(column: OpenAttribute) -> Attribute:
-    assert isinstance(column.discover, DiscoverValues)
-    normal = column.texts.normal
-    taken = {normal(str(value)) for value, _ in column.texts.listed()} | {normal(OTHER_LABEL)}
-    made_up = (f"value {place}" for place in itertools.count(1))
-    free = (value for value in made_up if normal(value) not in taken)
-    return column.closed([*itertools.islice(free, column.discover.max_values)])
+@dataclass(frozen=True)
+class LargestAttribute(CategoricalAttribute):
+    """As many values as may be found, of which only the included ones have texts.
+
+    Plans need sizes: texts for all of them would take seconds.
+    """
+
+    num_values: int = field(kw_only=True)
+
+    @property
+    def num_levels(self) -> int:
+        """Number of values."""
+        return self.num_values
+
+    def _level_label(self, code: int) -> str:
+        return str(self.values[code]) if code < len(self.values) else f"value {code + 1}"
+
+    def _decode_levels(self, codes: NDArray[Any]) -> list[Value]:
+        return [self._level_label(code) for code in codes.tolist()]
 
 
 def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
@@ -478,7 +495,11 @@ class OpenDomain:
         return Domain(declared).with_impossible(kept) if kept else Domain(declared)
 
     def bounded(self) -> Domain:
-        """Returns the largest domain that may be found, with made-up values and equal bins."""
+        """Returns the largest domain that may be found (``OpenAttribute.bounded``)."""
+        return self._bounded
+
+    @cached_property
+    def _bounded(self) -> Domain:
         return self._with_impossible([_bounded(each) for each in self.attributes])
 
     def closed(self, found: Mapping[str, Found], origin: PaidRelease | None = None) -> Domain:

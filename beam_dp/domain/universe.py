@@ -289,10 +289,8 @@ def released_edges(attributes: Iterable[object]) -> Iterator[tuple[str, PaidRele
         for what, name in (("edges", "edges_from"), ("values", "values_from")):
             origin: PaidRelease | None = getattr(attribute, name, None)
             if origin is not None:
-                name, release = shown(getattr(attribute, "name", "")), shown(origin.ledger_release)
-                if origin.ledger_release is None:
-                    release = f"{shown(origin.draw_id)}, which no ledger paid for"
-                yield f"the {what} of {name} come from the release {release}", origin
+                name = shown(getattr(attribute, "name", ""))
+                yield f"the {what} of {name} come from the release {origin.text}", origin
 
 
 def check_edges_budget(attributes: Iterable[object], dataset_id: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from beam_dp.checks import check_is
 from beam_dp.domain.attributes import PaidRelease
@@ -144,6 +144,32 @@ class Plan(ABC):
     @abstractmethod
     def _stated(self) -> dict[str, Any]:
         """Returns the plan's parameters for the card, as JSON values."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class EarlierPlan(Plan):
+    """The plan of a release that the next one is planned with; a ledger pays for all at once.
+
+    ``whole``: the guarantee of this release and those that follow.
+    ``paid``: the guarantee and the loss that a ledger is charged for all of them, once known.
+    """
+
+    what: ClassVar[str]  # the subject of the release
+    done: ClassVar[str]  # what its run did
+
+    whole: Guarantee
+    paid: tuple[Guarantee, Loss] | None = None
+
+    def paid_by(self, token: Token | None) -> Self:
+        """See ``Plan``; the token must have paid for all releases together."""
+        check_promise(self, self.guarantee)
+        warn_of_epsilon(self.whole.epsilon)
+        if token is None:
+            return self
+        check_is("ledger_token", token, Token)
+        assert self.paid is not None
+        token.check(token.mechanism, *self.paid)
+        return dataclasses.replace(self, ledger_token=token)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)

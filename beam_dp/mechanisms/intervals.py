@@ -198,7 +198,7 @@ class IntervalPlan(Plan):
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         del fields["strategy"]
-        return _restored, (self.num_leaves, tables.getvalue(), fields)
+        return _restored, (type(self), self.num_leaves, tables.getvalue(), fields)
 
     @property
     def steps(self) -> Sequence[Step]:
@@ -374,11 +374,13 @@ def calibrated(strategy: Strategy, guarantee: Guarantee, choice: Choice) -> Inte
     )
 
 
-def _restored(num_leaves: int, data: bytes, fields: dict[str, Any]) -> IntervalPlan:
+def _restored(
+    kind: type[IntervalPlan], num_leaves: int, data: bytes, fields: dict[str, Any]
+) -> IntervalPlan:
     neighboring = fields["guarantee"].neighboring
     with np.load(io.BytesIO(data), allow_pickle=False) as tables:
         strategy = strategy_from_tables(fields["choice"][0], num_leaves, neighboring, dict(tables))
-    return IntervalPlan(strategy=strategy, **fields)
+    return kind(strategy=strategy, **fields)
 
 
 def build(num_leaves: int, neighboring: Neighboring, choice: Choice) -> Strategy:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -25,6 +24,7 @@ from beam_dp.mechanisms.marginals.plan import (
     Mechanism,
     StartingRecords,
     check_num_rows,
+    joins_fit,
 )
 from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
@@ -33,12 +33,9 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.synthetic_database.records import check_records_format
-from beam_dp.releases.synthetic_database.strategies import MeasureAll
 from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
 
 if TYPE_CHECKING:
-    from beam_dp.domain.discover import OpenDomain
-    from beam_dp.mechanisms.discovery.plan import DomainPlan
     from beam_dp.mechanisms.sketches.plan import SparseMechanism
     from beam_dp.privacy.noise.source import NoiseSource
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -121,6 +118,22 @@ def plan_release(
     options: ReleaseOptions = ReleaseOptions(),
 ) -> MarginalsPlan:
     """Returns the plan of a mechanism for marginals or for linear queries."""
+    alone, planned = candidate_plan(mechanism, domain, workload, guarantee, options)
+    check_promise(*alone)
+    return planned
+
+
+def candidate_plan(
+    mechanism: Mechanism,
+    domain: Domain,
+    workload: Workload | LinearWorkload,
+    guarantee: Guarantee,
+    options: ReleaseOptions,
+) -> tuple[tuple[MarginalsPlan, Guarantee], MarginalsPlan]:
+    """Returns a mechanism's own plan with its guarantee, to be checked, and the plan with options.
+
+    The mechanism's own loss must cover its own steps; other losses are added afterwards.
+    """
     check_is("domain", domain, Domain)
     check_is("workload", workload, Workload, LinearWorkload)
     check_is("guarantee", guarantee, Guarantee)
@@ -144,8 +157,10 @@ def plan_release(
             condition = "must be that of the release of the domain and this one together"
             raise InputError("guarantee", guarantee.to_json(), condition)
         guarantee = discovered.main
-    own, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE if options.count_left_out else 0)
-    plan = _planned(mechanism, domain, workload, own, options)
+    share = LEFT_OUT_SHARE if options.count_left_out else 0
+    part, _ = Budget.of(guarantee, "pure").split(share)
+    plan = _plan_of(mechanism, domain, workload, part, options)
+    check_is("mechanism", plan, MarginalsPlan, methods=("release",))
     start = options.start_from
     if start is not None:
         records = StartingRecords.of(start, domain)
@@ -153,9 +168,6 @@ def plan_release(
             condition = f"must be left out with {mechanism.name} here: it fits no tables"
             raise InputError("start_from", records.source, condition)
         plan = plan.starting_from(records)
-    # This check comes before the loss of the counts is added: the plan's own loss must cover the
-    # plan's own steps.
-    check_promise(plan, own)
     rows = options.num_synthetic_records
     if rows is not None:
         if plan.sets_num_rows:
@@ -187,7 +199,7 @@ def plan_release(
         loss = options.paid
     named = {} if options.queries is None else {"queries": options.queries}
     is_listed = isinstance(workload, Workload)
-    return dataclasses.replace(
+    complete = dataclasses.replace(
         plan,
         within_bins=options.within_bins,
         records_format=options.records_format,
@@ -198,56 +210,11 @@ def plan_release(
         discovered=discovered,
         records_per_unit=chosen,
     )
+    return (plan, part), complete
 
 
-def plan_discovery(
-    mechanism: Mechanism,
-    domain: OpenDomain,
-    workload: Workload | LinearWorkload,
-    guarantee: Guarantee,
-    options: ReleaseOptions = ReleaseOptions(),
-    share: float | None = None,
-    *,
-    is_paid: bool = False,
-) -> tuple[DomainPlan, MarginalsPlan]:
-    """Returns the plan for a domain, and that of the later release for the largest domain.
-
-    With delta > 0, the later release gets a Gaussian or a pure guarantee, whichever its mechanism
-    can use. If it can use both: the one with the smaller predicted error, but Gaussian if
-    ``is_paid`` by a ledger, where only losses of one kind leave room for more releases. (The choice
-    of the records per unit is purely private, so there one kind is out of reach.)
-
-    ``workload``: over the largest domain; ``share``: see ``plan_domain``.
-    """
-    from beam_dp.mechanisms.discovery import plan as discovery
-
-    chosen, found = options.records_per_unit, list[tuple["DomainPlan", MarginalsPlan]]()
-    own = guarantee if chosen is None else chosen.main
-    refusals: list[InputError] = []
-    for is_pure in (False, True) if guarantee.delta > 0 else (True,):
-        first = discovery.plan_domain(domain, own, share, later_is_pure=is_pure)
-        asked = dataclasses.replace(options, discovered=first.shared)
-        try:
-            later = plan_release(mechanism, domain.bounded(), workload, guarantee, asked)
-        except InputError as error:
-            refusals.append(error)
-        else:
-            found.append((first, later))
-            if is_paid and chosen is None:
-                break
-    if not found:
-        raise refusals[0]
-
-    def predicted_error(pair: tuple[DomainPlan, MarginalsPlan]) -> float:
-        parameters = pair[1].parameters
-        # The errors of rounds are not predicted.
-        return parameters.predicted_cell_error if isinstance(parameters, MeasureAll) else math.inf
-
-    return min(found, key=predicted_error)
-
-
-def _planned(
-    mechanism: Mechanism, domain: Domain, workload: Any, own: Guarantee, options: ReleaseOptions
+def _plan_of(
+    mechanism: Mechanism, domain: Domain, workload: Any, part: Guarantee, options: ReleaseOptions
 ) -> MarginalsPlan:
     """Returns a mechanism's own plan.
 
@@ -255,23 +222,19 @@ def _planned(
     predicted to be better, because only the losses of Gaussian noise add up well. ``MWEM`` also
     keeps to the kind of noise that was paid.
     """
-    plan = mechanism.plan(domain, workload, own, options.num_records)
-    kind = plan.loss.kind if options.paid is None else options.paid.kind
-    if options.discovered is not None and own.delta > 0:
-        kind = "gaussian"
-    if plan.loss.kind == kind:
-        return plan
     from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 
-    if mechanism != MWEM():
-        return plan
-    kept = Laplace() if kind == "pure" else Gaussian()
-    plan = kept.plan(domain, workload, own, options.num_records)
+    kind = None if options.paid is None else options.paid.kind
+    if options.discovered is not None and part.delta > 0:
+        kind = "gaussian"
+    if kind is None or part.delta == 0 or mechanism != MWEM() or not joins_fit(workload):
+        return mechanism.plan(domain, workload, part, options.num_records)
+    planning = Laplace() if kind == "pure" else Gaussian()
+    plan = planning.plan(domain, workload, part, options.num_records)
     return dataclasses.replace(plan, mechanism=mechanism.name)
 
 
 def draw_database(
-    mechanism: Mechanism,
     plan: MarginalsPlan,
     summary: Marginals,
     noise: NoiseSource,
@@ -282,7 +245,7 @@ def draw_database(
     Together with earlier releases, if ``plan.discovered`` or ``plan.records_per_unit`` state any,
     it keeps ``plan.promised``, which the card then states.
     """
-    release = mechanism.release(plan, summary, noise, progress)
+    release = plan.release(summary, noise, progress)
     release = dataclasses.replace(
         release, records_format=plan.records_format, within_bins=plan.within_bins
     )

@@ -13,8 +13,9 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_num_rows
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
-from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, plan_discovery
+from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions
 from beam_dp.mechanisms.resources import records_bytes
+from beam_dp.mechanisms.stages import Stages
 from beam_dp.planning.job import Planner, PlanningJob
 from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant, laplace_theorem
 from beam_dp.privacy.noise.bound import (
@@ -65,7 +66,12 @@ def discovering_planners(domain: OpenDomain) -> list[Planner]:
 
     def predict(mechanism: type[Mechanism], job: PlanningJob) -> dict[str, Any]:
         options = ReleaseOptions(num_records=job.given_num_records)
-        _, plan = plan_discovery(mechanism(), domain, job.workload, job.guarantee, options)
+        plan = Stages(
+            mechanism=mechanism(),
+            domain=domain,
+            guarantee=job.guarantee,
+            request=lambda _: (job.workload, options),
+        ).last
         return predicted(plan, dataclasses.replace(job, guarantee=plan.guarantee))
 
     return [

@@ -2,7 +2,8 @@
 
 ``ReleaseSyntheticDatabase``, ``ReleaseProjection``, ``ReleaseIntervals``, ``ReleaseWindows`` and
 ``AnswerQueries`` correspond to the programs of the same names, and have the flags as fields.
-``ReleaseDomain`` is the first of the two runs of a domain with attributes to discover.
+``ReleaseDomain`` and ``ReleaseRecordsPerUnit`` are the runs before a release that discover its
+domain or its records per unit.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ PROVIDERS = str(pathlib.Path(__file__).with_name("providers.yaml"))
 _OF_STREAMS = ("ReadKafka", "ReleaseWindows", "WindowRows")
 _NAMES = (
     "AnswerQueries", "AnswerRows", "IntervalRows", "MarginalRows", "ReadRecords", "ReadRows",
-    "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseSyntheticDatabase",
-    "SyntheticRows", *_OF_STREAMS,
+    "ReleaseDomain", "ReleaseIntervals", "ReleaseProjection", "ReleaseRecordsPerUnit",
+    "ReleaseSyntheticDatabase", "SyntheticRows", *_OF_STREAMS,
 )  # fmt: skip
 
 

@@ -429,7 +429,6 @@ CASES: dict[str, Case] = {
     "records per unit": Case(
         plan_of_records,
         draw_records,
-        priced=lambda plan: plan.counts,
         errors=lambda release, counts: release.histogram() - counts,
         least_on_data=None,
     ),

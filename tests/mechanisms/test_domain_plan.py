@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 from noise_sources import NoNoise, Seeded
-from open_domains import CITY, INCOME, SEX, guarantee, open_domain
+from open_domains import CITY, INCOME, SEX, guarantee, open_domain, plans_of
 from scipy import stats
 from sketch_laws import Shifted
 from tiny import ADD, REPLACE
@@ -29,7 +29,7 @@ from beam_dp.mechanisms.discovery.records_per_unit import (
     noise_per_record,
     plan_records,
 )
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.discovery import (
     alone_probability,
@@ -117,14 +117,14 @@ def test_a_mechanism_whose_loss_does_not_add_up_is_refused() -> None:
     domain = open_domain()
     asked = domain, dp.marginals(domain, ways=2), guarantee()
     with pytest.raises(dp.InputError, match="use mwem, gaussian or laplace, tight"):
-        plan_discovery(dp.Gaussian(calibration="textbook"), *asked)
+        plans_of(dp.Gaussian(calibration="textbook"), *asked)
 
 
 def test_a_pure_release_of_few_tables_adds_its_epsilon_to_that_of_the_domain() -> None:
     domain = open_domain()
     workload = dp.marginals(domain, ways=2)
     for mechanism in (dp.MWEM(), dp.Laplace()):
-        first, later = plan_discovery(mechanism, domain, workload, guarantee())
+        first, later = plans_of(mechanism, domain, workload, guarantee())
         gaussian = dp.plan_domain(domain, guarantee())
         assert first.noise == gaussian.noise  # the domain is as exact
         assert (later.guarantee, later.guarantee.delta) == (first.main, 0)
@@ -133,7 +133,7 @@ def test_a_pure_release_of_few_tables_adds_its_epsilon_to_that_of_the_domain() -
         assert later.loss == Loss.approximate(1.0, 1e-9) == dp.total_loss(first.shared)
         assert Account(1.0, 1e-9, "pure_first").fits(later.loss.in_doubles())
     many = open_domain(CITY, SEX, *({**SEX, "name": f"s{place}"} for place in range(12)))
-    first, later = plan_discovery(dp.MWEM(), many, dp.marginals(many, ways=2), guarantee())
+    first, later = plans_of(dp.MWEM(), many, dp.marginals(many, ways=2), guarantee())
     assert (later.loss.kind, first.main.delta) == ("gaussian", 5e-10)
 
 
@@ -194,13 +194,13 @@ def number(plan: RecordsPlan, counts: np.ndarray, source: NoNoise) -> int:
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 def test_choice_and_later_releases_share_epsilon(neighboring):
     plan = planned(neighboring=neighboring)
-    (step,) = plan.counts.steps
+    (step,) = plan.steps
     chosen = plan.chosen(7)
     assert domain_steps(chosen.noise, chosen.main)[0].loss == step.loss
     assert chosen.main.epsilon == 0.98
     assert 0.02 * (1 - 1e-9) <= float(step.loss.epsilon) <= 1 - 0.98
     assert chosen.main.max_records_per_unit == 7
-    assert plan.counts.scale == pytest.approx(50 if neighboring == ADD else 100)
+    assert plan.scale == pytest.approx(50 if neighboring == ADD else 100)
 
 
 @pytest.mark.parametrize("noise", [3.0, 40.0, 500.0, 3000.0])
@@ -260,8 +260,8 @@ def test_plans_for_any_chosen_number_are_within_the_paid_loss(mechanism, delta):
         assert plan.guarantee.max_records_per_unit == k
         token = Token("people", 1, plan.mechanism, whole, paid)
         assert plan.paid_by(token).ledger_token == token
-        assert dataclasses.replace(records, paid=paid).paid_by(token).counts.ledger_token == token
-        assert plan.entry()["records_per_unit"]["noise"][0]["scale"] == records.counts.scale
+        assert dataclasses.replace(records, paid=(whole, paid)).paid_by(token).ledger_token == token
+        assert plan.entry()["records_per_unit"]["noise"][0]["scale"] == records.scale
 
 
 def test_a_later_release_with_the_whole_budget_breaks_the_guarantee():
@@ -289,7 +289,9 @@ def test_mechanism_that_selects_counts_as_one_that_measures_all(delta):
     measures = (dp.Gaussian() if delta else dp.Laplace("textbook")).plan(
         DOMAIN, workload, promise, "noisy"
     )
-    assert noise_per_record(selects) == pytest.approx(noise_per_record(measures), rel=1e-6)
+    assert noise_per_record(selects, promise) == pytest.approx(
+        noise_per_record(measures, promise), rel=1e-6
+    )
 
 
 # What is found of columns that are not declared: texts above a threshold, and bins.

@@ -160,7 +160,7 @@ def test_failure_of_ours_names_the_line_of_code():
 
 
 def test_missing_module_gives_a_one_line_error(fails, monkeypatch, tmp_path):
-    name = "pipelines.release_synthetic_database.plan_release"
+    name = "beam_dp.mechanisms.stages.plan_release"
     monkeypatch.setattr(name, raising(no_module("scipy")))
     assert fails(2) == "error: the module 'scipy' is not installed\n"
     monkeypatch.setattr(name, raising(no_file(str(tmp_path / "domain.json"))))
@@ -192,7 +192,7 @@ def test_signal_during_the_write_leaves_no_draft(tmp_path, number):
 def test_signal_before_the_job_prints_one_line(tmp_path, monkeypatch, capfd):
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(
-        "pipelines.release_synthetic_database.plan_release",
+        "beam_dp.mechanisms.stages.plan_release",
         lambda *_: os.kill(os.getpid(), signal.SIGTERM),
     )
     assert main(job_flags(tmp_path)) == 128 + signal.SIGTERM

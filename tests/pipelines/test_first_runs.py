@@ -5,6 +5,7 @@ exception that nothing catches, at each moment between and inside the runs;
 ``test_killed_process_goes_on`` kills processes.
 """
 
+import collections
 import errno
 import json
 import re
@@ -17,19 +18,20 @@ from typing import Any
 import pytest
 from jobs import job_flags, refused_line
 from noise_sources import watch_draws
-from open_domains import CITY, DOMAIN as OPEN_DOMAIN, FREQUENT, INCOME, SEX, residents
+from open_domains import CITY, DOMAIN as OPEN_DOMAIN, FREQUENT, INCOME, SEX, plans_of, residents
 from program_jobs import JOBS, Job, choosing, discovering, texts
-from program_runs import Killed, assert_covers, dies, done
+from program_runs import Killed, assert_covers, done
 
 import beam_dp as dp
 from beam_dp.cli.main import main as beam_dp_main
+from beam_dp.domain import attributes
 from beam_dp.domain.attributes import PaidRelease
+from beam_dp.mechanisms import contract, registry
 from beam_dp.mechanisms.discovery.plan import plan_domain
-from beam_dp.mechanisms.registry import plan_discovery
 from beam_dp.releases.kinds import read_any
-from pipelines import program, release_synthetic_database
+from pipelines import flags as flags_module, program
 from pipelines.release_synthetic_database import main
-from pipelines.stages import DomainJob, FirstJob, RecordsJob
+from pipelines.stages import StagedJob
 
 DOMAIN = "domain, then records"
 CHOICE = "records per unit, then records"
@@ -164,8 +166,10 @@ def test_ledger_without_slack_refuses_before_anything_is_read(tmp_path, capfd):
 
 
 @pytest.mark.job
-@pytest.mark.parametrize("name", [DOMAIN, CHOICE])
-def test_everything_is_checked_before_the_first_run(tmp_path, capfd, name):
+@pytest.mark.parametrize(
+    ("name", "folder"), [(DOMAIN, "out"), (CHOICE, "out"), (BOTH, "out/domain")]
+)
+def test_everything_is_checked_before_the_first_run(tmp_path, capfd, name, folder):
     ledger, flags = JOBS[name].paid_flags(tmp_path)
     whole = Path(str(flags["input"])).read_bytes()
     for column in ("sex", "person"):
@@ -176,8 +180,8 @@ def test_everything_is_checked_before_the_first_run(tmp_path, capfd, name):
         )
         refused_line(main, texts(flags), capfd, column)
     Path(str(flags["input"])).write_bytes(whole)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/mine.txt").write_text("")
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "mine.txt").write_text("")
     refused_line(main, texts(flags), capfd, "--output.*an empty one")
     assert ledger.entries("people") == []
 
@@ -211,14 +215,57 @@ def test_plans_are_for_the_most_that_may_be_found_with_the_rest_of_the_budget(
     domain = dp.read_open_domain(OPEN_DOMAIN)
     for option in options:
         mechanism = {"mwem": dp.MWEM, "laplace": dp.Laplace, "gaussian": dp.Gaussian}
-        _, later = plan_discovery(
+        _, later = plans_of(
             mechanism[option["mechanism"]](), domain, dp.marginals(domain, ways=2), guarantee
         )
         assert option["expected_error"] == pytest.approx(later.parameters.predicted_cell_error)
 
 
+def counted_calls(patch: pytest.MonkeyPatch) -> collections.Counter[str]:
+    """Counts plans, checks of plans, domain files that are read, and texts of made-up values."""
+    calls: collections.Counter[str] = collections.Counter()
+
+    def count(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            calls[name] += 1
+            return original(*arguments, **options)
+
+        patch.setattr(owner, name, call)
+
+    for mechanism in (dp.MWEM, dp.Gaussian, dp.Laplace):
+        count(mechanism, "plan")
+    for module in (contract, registry):
+        count(module, "check_promise")
+    count(flags_module, "parse_open_domain")
+    count(attributes, "normal_form")
+    return calls
+
+
+@pytest.mark.parametrize("ledger", [False, True])
+def test_a_preview_plans_once_for_each_kind_of_noise(tmp_path, monkeypatch, capfd, ledger):
+    """Also with both discoveries, and whatever number of values may be found."""
+    texts_made = []
+    for number, most in enumerate((10, 100_000)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _, flags = JOBS[BOTH].paid_flags(folder)
+        flags |= {} if ledger else {"ledger": None, "dataset_id": None}
+        city = {**CITY, "discover": {"max_values": most, "include": ["Atlantis"]}}
+        (folder / "domain.json").write_text(json.dumps({"attributes": [city, SEX, INCOME]}))
+        with monkeypatch.context() as patch:
+            calls = counted_calls(patch)
+            assert main([*texts(flags), "--validate_only"]) == 0
+        assert f"at most {most:,} values" in capfd.readouterr().out
+        assert calls["parse_open_domain"] == 1
+        assert calls["plan"] <= 2 and calls["check_promise"] <= 2
+        texts_made.append(calls["normal_form"])
+    assert texts_made[0] == texts_made[1]
+
+
 def test_a_template_cannot_start_two_jobs(tmp_path, monkeypatch, capfd) -> None:
-    monkeypatch.setattr(release_synthetic_database, "is_launched", lambda _: True)
+    monkeypatch.setattr("pipelines.stages.is_launched", lambda _: True)
     refused_line(main, texts(discovering(tmp_path)), capfd, "the launcher starts only one job")
     assert not (tmp_path / "out").exists()
 
@@ -228,14 +275,12 @@ ENOUGH = 200.0  # for ten releases
 Patch = Callable[[pytest.MonkeyPatch], None]
 
 
-def dies_after(patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-    original = getattr(owner, name)
+def finds_domain(job: program.Job) -> bool:
+    return job.plan.mechanism == "discovery"
 
-    def call(*arguments: Any, **options: Any) -> Any:
-        original(*arguments, **options)
-        raise Killed
 
-    patch.setattr(owner, name, call)
+def is_last(job: program.Job) -> bool:
+    return not isinstance(job, StagedJob)
 
 
 @pytest.fixture(autouse=True)
@@ -243,24 +288,38 @@ def watched(monkeypatch) -> None:
     watch_draws(monkeypatch, DRAWS)
 
 
-def before(owner: Any, name: str) -> Patch:
-    return lambda patch: patch.setattr(owner, name, dies)
+def before(owner: Any, name: str, when: Callable[[Any], bool] = lambda _: True) -> Patch:
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if when(arguments[0]):
+            raise Killed
+        return original(*arguments, **options)
+
+    return lambda patch: patch.setattr(owner, name, call)
 
 
-def after(owner: Any, name: str) -> Patch:
-    return lambda patch: dies_after(patch, owner, name)
+def after(owner: Any, name: str, when: Callable[[Any], bool] = lambda _: True) -> Patch:
+    original = getattr(owner, name)
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        original(*arguments, **options)
+        if when(arguments[0]):
+            raise Killed
+
+    return lambda patch: patch.setattr(owner, name, call)
 
 
 MOMENTS: dict[str, Patch] = {
     "paid, nothing drawn": before(program, "run_pipeline"),
     "draw committed, not recorded": before(program, "mark_released"),
     "draw recorded": after(program, "mark_released"),
-    "before the domain is read": before(DomainJob, "entry_of"),
-    "before the mark of the domain": before(DomainJob, "mark"),
-    "after the mark of the domain": after(DomainJob, "mark"),
-    "before the counts are read": before(RecordsJob, "entry_of"),
-    "before the mark of the counts": before(FirstJob, "_use"),
-    "after the mark of the counts": after(FirstJob, "_use"),
+    "before the domain is read": before(StagedJob, "payer_of", finds_domain),
+    "before the mark of the domain": before(program.Job, "mark", is_last),
+    "after the mark of the domain": after(program.Job, "mark", is_last),
+    "before the counts are read": before(StagedJob, "payer_of"),
+    "before the mark of the counts": before(program.Job, "mark"),
+    "after the mark of the counts": after(program.Job, "mark"),
 }
 # How many entries of the ledger there are in the end, and how many draws after the kill. What was
 # submitted may have been drawn, so it is paid again.
@@ -365,7 +424,7 @@ def test_second_program_that_missed_the_mark_is_stopped_by_it(tmp_path, monkeypa
     job = JOBS[DOMAIN]
     ledger, flags = job.paid_flags(tmp_path, ENOUGH)
     kill(texts(flags), job, "after the mark of the domain")
-    monkeypatch.setattr(DomainJob, "is_marked", lambda *_: False)
+    monkeypatch.setattr(StagedJob, "_is_used_up", lambda *_: False)
     assert job.main(texts(flags)) == 2
     assert "must be a state of 'people/1' that was not used" in capfd.readouterr().err
     assert len(ledger.entries("people")) == len(DRAWS) == 1
@@ -388,7 +447,7 @@ OTHERS: dict[str, list[tuple[dict[str, str | None], str]]] = {
         ({"epsilon": "21"}, "contains the records per unit of another job"),
         ({"workload": "marginals:1"}, "contains the records per unit of another job"),
         ({"most_records_per_unit": "19"}, "contains the records per unit of another job"),
-        ({"ledger": None, "dataset_id": None}, "--ledger is required, the ledger that paid"),
+        ({"ledger": None, "dataset_id": None}, "--ledger is required, the ledger of the earlier"),
     ],
 }
 
@@ -430,7 +489,7 @@ def test_first_run_without_a_ledger_is_not_paid_later(tmp_path, capfd, name, mom
 _KILLED = """
 import os, sys
 from beam_dp.storage.store import LocalStore
-from pipelines import program, release_synthetic_database, stages
+from pipelines import program, release_synthetic_database
 owner, name, before, place = {moment}
 original = getattr(owner, name)
 def call(*arguments, **options):
@@ -449,8 +508,8 @@ sys.exit(release_synthetic_database.main(sys.argv[1:]))
     [
         ("program, 'mark_released', True, ''", 1, None),
         ("program, 'mark_released', False, ''", 1, None),
-        ("stages.DomainJob, 'mark', True, ''", 1, None),
-        ("stages.DomainJob, 'mark', False, ''", 2, None),
+        ("program.Job, 'mark', True, ''", 1, None),
+        ("program.Job, 'mark', False, ''", 2, None),
         # Inside the runs: a draft stays, or a card without its payload.
         ("LocalStore, 'create_exclusively', True, '/out/domain'", 2, "out/domain"),
         ("LocalStore, 'place', True, '/out/domain'", 1, None),

@@ -83,6 +83,33 @@ def test_two_files_discover_a_domain_and_release_with_it(tmp_path):
 
 
 @pytest.mark.job
+def test_three_files_choose_records_find_a_domain_and_release_with_both(tmp_path):
+    ledger = dp.Ledger(str(tmp_path / "budgets.sqlite"))
+    ledger.declare("people", 1, 0, "household", "add_or_remove_one")
+    chosen = {"max_records_per_unit": "discover", "most_records_per_unit": 4}
+    fields = {
+        **RELEASE,
+        **chosen,
+        "domain": OPEN,
+        "workload": "marginals:1",
+        "dataset_id": "people",
+    }
+    fields |= {"ledger": ledger.name, "output": str(tmp_path / "out")}
+    runs = ("ReleaseRecordsPerUnit", "ReleaseDomain", "ReleaseSyntheticDatabase")
+    for number, name in enumerate(runs):
+        for later in runs[number + 1 :]:
+            with pytest.raises(ValueError, match=f"must be discovered first: run .* {name} "):
+                getattr(beam_dp.yaml, later)(**fields)
+        run(read(tmp_path), step(name, **fields))
+    release = dp.read_release(tmp_path / "out")
+    assert dp.verify_release(release).holds and release.records_per_unit.whole.epsilon == 1
+    for place in ("out", "out/domain", "out/domain/records_per_unit"):
+        assert dp.read_release(tmp_path / place).plan["ledger_release"] == "people/1"
+    (entry,) = ledger.entries("people")
+    assert ledger.is_state_used(entry, 2)
+
+
+@pytest.mark.job
 def test_releases_rows_from_another_source(tmp_path):
     elements = [{"who": i // 2, "years": i % 100} for i in range(60)]
     fields = {"household": "who", "age": "years"}

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 import pytest
-from open_domains import INCOME, SEX, open_domain
+from open_domains import INCOME, SEX, open_domain, plans_of
 from tiny import ADD, REPLACE
 
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
-from beam_dp.mechanisms.registry import ReleaseOptions, plan_discovery, plan_release
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.steps import Step, laplace_step, total
@@ -48,7 +48,7 @@ def planned(mechanism: MWEM | Laplace, guarantee: Guarantee, beside: Iterable[st
     workload = marginals(bounded, ways=1)
     if "discovered" not in beside:
         return plan_release(mechanism, bounded, workload, guarantee, options)
-    _, plan = plan_discovery(mechanism, domain, workload, guarantee, options)
+    _, plan = plans_of(mechanism, domain, workload, guarantee, options)
     return plan
 
 

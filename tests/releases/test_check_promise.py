@@ -120,7 +120,7 @@ def test_plan_that_breaks_its_promise_is_rejected_when_the_pipeline_is_built():
     careless = Careless(dp.Laplace())
     plan = careless.plan(DOMAIN, PAIRS, guarantee(), "noisy")
     with pytest.raises(dp.InputError, match=r"must keep epsilon 1 at"):
-        ReleasePlanned(careless, plan)
+        ReleasePlanned(plan)
 
 
 def test_documented_mechanism_runs_and_its_careless_copy_is_rejected():

@@ -206,6 +206,36 @@ def test_a_table_in_memory_is_released_with_an_open_domain(tmp_path) -> None:
     assert dp.verify_release(release).holds
 
 
+@pytest.mark.parametrize("is_open", [False, True])
+def test_records_per_unit_are_chosen_in_memory(tmp_path, is_open) -> None:
+    """One payment before three draws, each of which is used once."""
+    ledger = dp.Ledger(str(tmp_path / "ledger"))
+    ledger.declare("people", 20.0, 1e-9, "person", "add_or_remove_one")
+    persons = [max(place // 3, 40) for place in range(2400)]  # one has many records
+    table = residents(2400).set_column(0, "person", [persons])
+    domain = open_domain() if is_open else dp.read_domain({"attributes": [SEX]})
+    release = dp.release(
+        table,
+        domain,
+        dp.marginals(domain, ways=1),
+        promised(20.0, max_records_per_unit=20),
+        max_records_per_unit="discover",
+        output=tmp_path / "out",
+        ledger=ledger,
+        dataset_id="people",
+    )
+    place = tmp_path / ("out/domain/records_per_unit" if is_open else "out/records_per_unit")
+    counts = dp.read_release(place, kind=dp.IntervalRelease)
+    (entry,) = ledger.entries("people")
+    earlier = dp.read_release(tmp_path / "out/domain") if is_open else counts
+    assert (entry.draw_id, entry.guarantee) == (earlier.draw_id, release.guarantee)
+    assert release.records_per_unit.draw_id == counts.draw_id
+    assert release.records_per_unit.main.max_records_per_unit == 3
+    for each in (counts, earlier, dp.read_release(tmp_path / "out")):
+        assert dp.verify_release(each).holds and each.plan["ledger_release"] == "people/1"
+    assert ledger.is_state_used(entry, 1) and ledger.is_state_used(entry, 2) == is_open
+
+
 def test_streams_and_pure_bins_are_released_in_memory():
     domain = open_domain(CITY, SEX)
     reader = pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(100))

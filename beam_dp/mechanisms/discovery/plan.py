@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,13 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute, OpenDomain
 from beam_dp.errors import InputError, shown
-from beam_dp.mechanisms.contract import Plan, check_promise
+from beam_dp.mechanisms.contract import EarlierPlan, Plan
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.discovery import least_threshold
-from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee, warn_of_epsilon
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.guarantee import MIN_EPSILON, Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
@@ -167,7 +166,7 @@ _EXAMPLE_ROWS = (300, 3_000, 30_000)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class DomainPlan(Plan):
+class DomainPlan(EarlierPlan):
     """The plan of the release of a domain, whose budget is a share of a whole guarantee.
 
     Privacy: for the relation and the unit of the guarantee, by composition. Every open attribute
@@ -183,16 +182,39 @@ class DomainPlan(Plan):
     loss is one that composes adaptively.
 
     ``guarantee``: of the domain alone; ``main``: of the later release alone; ``whole``: of both.
-    ``job``: further public parameters for the card. ``paid``: the guarantee and the loss that a
-    ledger is charged, if it pays for more than these two releases.
     """
+
+    what: ClassVar[str] = "domain"
+    done: ClassVar[str] = "found the levels of the domain"
 
     domain: OpenDomain
     share: float
-    whole: Guarantee
     main: Guarantee
     parts: tuple[ValuesPlan | BinsPlan, ...]
-    paid: tuple[Guarantee, Loss] | None = None
+
+    @property
+    def asked_by(self) -> tuple[str, list[str]]:
+        """The argument that asks for this release, with its value."""
+        return "domain", [column.name for column in self.domain.open]
+
+    @property
+    def headline(self) -> str:
+        """A short description of the run."""
+        names = [column.name for column in self.domain.open]
+        more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+        return f"discovery of {', '.join(names[:3])}{more}"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The lines of a preview about this release."""
+        split = (
+            f"{100 * self.share:g} % of the budget: epsilon {self.guarantee.epsilon:.4g} finds"
+            f" them, epsilon {self.main.epsilon:.4g} with delta {self.main.delta:g} is left for the"
+            " release"
+        )
+        sought = {f"of {names}": text for names, text in self.sought.items()}
+        other = "which share of the records will be in other is not known before the release"
+        return {"to discover": split, **sought, "in other": other}
 
     @cached_property
     def noise(self) -> tuple[dict[str, Any], ...]:
@@ -229,17 +251,6 @@ class DomainPlan(Plan):
     def memory_bytes(self) -> float:
         """See ``Plan``; how many texts there are is not known beforehand."""
         return float(_FIXED_BYTES)
-
-    def paid_by(self, token: Token | None) -> Self:
-        """See ``Plan``; the token must have paid for the whole guarantee."""
-        check_promise(self, self.guarantee)
-        warn_of_epsilon(self.whole.epsilon)
-        if token is None:
-            return self
-        check_is("ledger_token", token, Token)
-        paid = self.paid or (self.whole, total_loss(self.shared))
-        token.check(token.mechanism, *paid)
-        return dataclasses.replace(self, ledger_token=token)
 
     def identity(self) -> dict[str, Any]:
         """See ``Plan``."""
@@ -373,7 +384,8 @@ def plan_domain(
     if later_is_pure and guarantee.delta > 0:
         left = down(Fraction(guarantee.epsilon) - Fraction(epsilon))
         main = guarantee.with_limits(epsilon=max(left, MIN_EPSILON), delta=0.0)
-    return dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
+    plan = dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
+    return dataclasses.replace(plan, paid=(guarantee, total_loss(plan.shared)))
 
 
 def total_loss(discovered: Discovered) -> Loss:

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from functools import cached_property
-from typing import Any, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,17 +16,18 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.mechanisms.contract import Plan, check_promise
+from beam_dp.flags.shared import DISCOVER
+from beam_dp.mechanisms.contract import EarlierPlan, Plan
 from beam_dp.mechanisms.intervals import IntervalPlan, plan_intervals, release_intervals
+from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.measurements import residual_strategy, table_strategy
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.budget import Budget
-from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee, warn_of_epsilon
-from beam_dp.privacy.ledger.entries import Token
+from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step, total
-from beam_dp.releases.discovered import RECORDS, Discovered, records_attribute
+from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
@@ -36,8 +36,8 @@ from beam_dp.releases.synthetic_database.measured_tables import cell_variance, s
 RECORDS_SHARE = 0.02
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RecordsPlan:
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class RecordsPlan(EarlierPlan, IntervalPlan):
     """The public parameters for choosing the records per unit. Made by ``plan_records``.
 
     Privacy: pure epsilon, for the relation and the unit of the guarantee. Counting the units of
@@ -49,36 +49,51 @@ class RecordsPlan:
 
     Accuracy: see ``chosen_records``.
 
-    ``whole``: the guarantee of the choice and of all later releases together; its records per unit
-    are the most that can be chosen. ``paid``: the loss of all of them, which a ledger is charged.
+    ``guarantee``: of the counts alone; ``whole``: of the choice and of all later releases together;
+    its records per unit are the most that can be chosen.
     """
 
+    what: ClassVar[str] = RECORDS
+    done: ClassVar[str] = "chose the records per unit"
+
     declared: Domain  # records outside these attributes are not counted
-    whole: Guarantee
     noise_per_record: float  # the expected noise of a table per record of a unit, over its cells
-    counts: IntervalPlan
-    paid: Loss | None = None
 
     @property
-    def most(self) -> int:
+    def asked_by(self) -> tuple[str, str]:
+        """The argument that asks for this release, with its value."""
+        return LIMIT, DISCOVER
+
+    @property
+    def headline(self) -> str:
+        """A short description of the run."""
+        return f"choice of at most {self.max_records:,} records per unit"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The lines of a preview about this release."""
+        spent, left = self.guarantee.epsilon, self.chosen(1).main.epsilon
+        text = f"epsilon {spent:.4g} chooses the number, epsilon {left:.4g} is left"
+        return {RECORDS: f"at most {self.max_records:,}: {text}"}
+
+    @property
+    def max_records(self) -> int:
         """The largest number of records that can be chosen."""
         return self.whole.max_records_per_unit
 
     def chosen(self, records: int, draw_id: str | None = None) -> Discovered:
         """Returns what a later release states about the choice."""
-        noise = {
-            "measured": RECORDS,
-            "distribution": self.counts.choice[1],
-            "scale": self.counts.scale,
-        }
+        noise = {"measured": RECORDS, "distribution": self.choice[1], "scale": self.scale}
         main, _ = Budget.of(self.whole, "pure").split(RECORDS_SHARE)
         main = main.with_limits(max_records_per_unit=records)
         return Discovered(whole=self.whole, main=main, noise=(noise,), draw_id=draw_id)
 
-    @cached_property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters on the card of the counts, without the ledger's entry."""
-        later = self.chosen(self.most).main
+    def identity(self) -> dict[str, Any]:
+        """See ``Plan``."""
+        return {**super().identity(), "parameters": self._stated()}
+
+    def _stated(self) -> dict[str, Any]:
+        later = self.chosen(self.max_records).main
         stated = {
             "noise_per_record": self.noise_per_record,
             "release": {"epsilon": later.epsilon, "delta": later.delta},
@@ -86,26 +101,12 @@ class RecordsPlan:
         }
         return {"records_per_unit": stated}
 
-    def paid_by(self, token: Token | None) -> Self:
-        """Returns this plan with the token, if any, that paid for the whole guarantee."""
-        check_promise(self.counts, self.counts.guarantee)
-        warn_of_epsilon(self.whole.epsilon)
-        if token is None:
-            return self
-        check_is("ledger_token", token, Token)
-        assert self.paid is not None
-        token.check(token.mechanism, self.whole, self.paid)
-        return dataclasses.replace(
-            self, counts=dataclasses.replace(self.counts, ledger_token=token)
-        )
-
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> UnitCounts:
         """Returns noisy counts; the only function that turns exact counts of units into a release.
 
         ``counts``: the number of units in each level of ``record_levels(most)``, int64; secret.
         """
-        parameters = {**self.parameters, **self.counts.payer()}
-        return release_intervals(self.counts, counts, noise, self.counts.attribute, parameters)
+        return release_intervals(self, counts, noise, self.attribute, self.public)
 
 
 def plan_records(
@@ -131,12 +132,12 @@ def plan_records(
     own = whole.with_limits(epsilon=rest.level, delta=0.0, max_records_per_unit=1)
     attribute = records_attribute(most)
     counts = plan_intervals(attribute.num_levels, own, "histogram", "discrete_laplace")
-    counts = dataclasses.replace(counts, attribute=attribute)
+    fields = {field.name: getattr(counts, field.name) for field in dataclasses.fields(counts)}
     return RecordsPlan(
+        **{**fields, "attribute": attribute},
         declared=Domain(()) if declared is None else declared,
         whole=whole,
         noise_per_record=noise_per_record,
-        counts=counts,
     )
 
 
@@ -153,20 +154,23 @@ def loss_with_records(plan: Plan, chosen: Discovered) -> Loss:
     return composed([plan.loss, *(step.loss for step in choice)])
 
 
-def noise_per_record(plan: MarginalsPlan) -> float:
+def noise_per_record(plan: MarginalsPlan, guarantee: Guarantee) -> float:
     """Returns the expected noise of a table, summed over its cells, if units have one record.
 
     The noise for k records per unit is k times as large. This is the mean over the tables of the
     workload, with their weights, before the fit. A mechanism that selects its tables counts as one
     that measures all of them.
 
-    ``plan``: the plan of the later release for one record per unit.
+    ``plan``: the plan of the later release, for any number of records per unit.
+    ``guarantee``: that of the later release for one record per unit.
     """
-    workload, domain, measured = plan.workload, plan.domain, plan.measurements
-    if not plan.is_fixed and plan.guarantee.delta > 0:
-        measured = residual_strategy(workload, plan.guarantee, plan.total_is_public)
-    elif not plan.is_fixed:
-        measured = table_strategy(workload.maximal(), plan.guarantee)
+    workload, domain = plan.workload, plan.domain
+    if isinstance(plan, MeasureAllPlan):
+        measured = plan.measurements_for(guarantee)
+    elif guarantee.delta > 0:
+        measured = residual_strategy(workload, guarantee, plan.total_is_public)
+    else:
+        measured = table_strategy(workload.maximal(), guarantee)
     supports = [domain.axes(names) for names in workload.closure()]
     variances = support_variances(domain, supports, measured, plan.total_is_public)
     total_noise = 0.0

@@ -107,6 +107,13 @@ class MeasureAllPlan(plans.MarginalsPlan):
         most = self.parameters.max_unit_cost
         return None if most is None else unit_costs(self.domain, self.measurements, most)
 
+    def measurements_for(self, guarantee: Guarantee) -> tuple[Measurement, ...]:
+        """Returns what the same strategy measures without a limit on costs for a guarantee."""
+        is_laplace = all(one.distribution == "discrete_laplace" for one in self.measurements)
+        strategy = _tables if is_laplace else _residuals
+        calibration = self.parameters.calibration
+        return strategy(self.workload, guarantee, self.total_is_public, calibration)
+
     def release(
         self, marginals: Marginals, noise: NoiseSource, progress: checks.Progress | None = None
     ) -> SyntheticDatabase:
@@ -231,17 +238,18 @@ class Gaussian(plans.Mechanism):
             raise InputError("delta", 0.0, "must be > 0 for the Gaussian mechanism")
         if self.max_unit_cost is not None:
             return unit_cost_plan(self.name, workload, guarantee, num_records, self.max_unit_cost)
-        total_is_public = num_records != "noisy"
-        if self.calibration == "tight":
-            measurements = residual_strategy(workload, guarantee, total_is_public)
-        else:
-            measurements = _textbook(workload, guarantee)
+        measurements = _residuals(workload, guarantee, num_records != "noisy", self.calibration)
         return measure_all_plan(
             self.name, workload, guarantee, num_records, measurements, self.calibration
         )
 
 
-def _textbook(workload: Workload, guarantee: Guarantee) -> tuple[Measurement, ...]:
+def _residuals(
+    workload: Workload, guarantee: Guarantee, total_is_public: bool, calibration: str
+) -> tuple[Measurement, ...]:
+    """Returns the measurements of ``Gaussian``; as published, tables instead of residuals."""
+    if calibration == "tight":
+        return residual_strategy(workload, guarantee, total_is_public)
     moved = guarantee.neighboring.num_moved
     squared_sensitivity = guarantee.max_records_per_unit**2 * moved * len(workload)
     scale = Budget.of(guarantee, "zcdp").scale(squared_sensitivity)
@@ -276,15 +284,19 @@ class Laplace(plans.Mechanism):
     ) -> plans.MarginalsPlan:
         """Returns the plan; raises InputError if the request is too large."""
         plans.check_request(domain, workload, guarantee, num_records)
-        if self.calibration == "tight":
-            measurements = best_table_strategy(
-                workload, guarantee, num_records != "noisy", MAX_CELLS
-            )
-        else:
-            measurements = table_strategy(workload.marginals, guarantee)
+        measurements = _tables(workload, guarantee, num_records != "noisy", self.calibration)
         return measure_all_plan(
             self.name, workload, guarantee, num_records, measurements, self.calibration
         )
+
+
+def _tables(
+    workload: Workload, guarantee: Guarantee, total_is_public: bool, calibration: str
+) -> tuple[Measurement, ...]:
+    """Returns the measurements of ``Laplace``."""
+    if calibration == "tight":
+        return best_table_strategy(workload, guarantee, total_is_public, MAX_CELLS)
+    return table_strategy(workload.marginals, guarantee)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.verdict import Figures, differences
 
 if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.privacy.ledger.ledger import Ledger
 
 # The folder for the choice of the records per unit, in that of the release that follows.
@@ -89,28 +90,42 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     from beam_dp.privacy.ledger.entries import LedgerError  # reading a release needs no ledger
 
     for source, origin in released_edges(domain):
-        if origin.ledger_release is None:
-            if ledger is None:
-                continue  # no ledger adds these releases up
-            raise InputError("ledger", ledger.name, f"must be left out: {source}")
-        if ledger is None:
-            condition = f"must be given, the ledger of the earlier release: {source}"
-            raise InputError("ledger", None, condition)
-        if dataset_id != origin.dataset_id:
-            budget = f"{shown(origin.dataset_id)}, the budget of the earlier release"
-            raise InputError("dataset_id", dataset_id, f"must be {budget}: {source}")
-        paid = {entry.release_id: entry.draw_id for entry in ledger.entries(dataset_id)}
-        if origin.ledger_release not in paid:
-            condition = f"must be the ledger of the earlier release: {source}"
-            raise LedgerError("ledger", ledger.name, condition)
-        draw_id = paid[origin.ledger_release]
-        if draw_id is None:
+        entry = entry_of(source, origin, ledger, dataset_id)
+        if ledger is None or entry is None:
+            continue  # no ledger adds these releases up
+        if entry.draw_id is None:
             condition = (
                 f"must know which draw it paid for (Ledger.mark_released): {source}, draw"
                 f" {origin.draw_id}"
             )
             raise LedgerError("ledger", ledger.name, condition)
-        if draw_id != origin.draw_id:
-            paid_for = f"{source}, draw {origin.draw_id}, not {draw_id}"
+        if entry.draw_id != origin.draw_id:
+            paid_for = f"{source}, draw {origin.draw_id}, not {entry.draw_id}"
             condition = f"must be the ledger of the earlier release: {paid_for}"
             raise LedgerError("ledger", ledger.name, condition)
+
+
+def entry_of(
+    source: str, origin: PaidRelease, ledger: Ledger | None, dataset_id: str
+) -> Entry | None:
+    """Returns the ledger's entry that paid for an earlier release; refuses another budget.
+
+    ``source``: says what comes from that release. None if no ledger paid for it and none is given.
+    """
+    from beam_dp.privacy.ledger.entries import LedgerError
+
+    if origin.ledger_release is None:
+        if ledger is None:
+            return None
+        raise InputError("ledger", ledger.name, f"must be left out: {source}")
+    if ledger is None:
+        condition = f"must be given, the ledger of the earlier release: {source}"
+        raise InputError("ledger", None, condition)
+    if dataset_id != origin.dataset_id:
+        budget = f"{shown(origin.dataset_id)}, the budget of the earlier release"
+        raise InputError("dataset_id", dataset_id, f"must be {budget}: {source}")
+    for entry in ledger.entries(dataset_id):
+        if entry.release_id == origin.ledger_release:
+            return entry
+    condition = f"must be the ledger of the earlier release: {source}"
+    raise LedgerError("ledger", ledger.name, condition)

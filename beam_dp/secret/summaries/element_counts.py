@@ -26,7 +26,7 @@ from beam_dp.secret.encoding.open_values import (
     kept_values,
     prefix_of,
 )
-from beam_dp.secret.encoding.records import EncodedBatch
+from beam_dp.secret.encoding.records import EncodedBatch, encode_records
 from beam_dp.secret.encoding.units import mix, short_values
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 
@@ -329,3 +329,14 @@ def levels_of_units(
     sums = np.zeros(distinct.shape[1], np.int64)
     np.add.at(sums, places, counts)
     return np.searchsorted(record_levels(limit), sums, side="right").astype(np.int64) - 1
+
+
+def counted_units(
+    declared: Domain, privacy_unit: str, max_records: int, batches: Iterable[pa.RecordBatch]
+) -> NDArray[np.int64]:
+    """Returns the number of units in each level, of a table in memory; no unit is the record."""
+    encoded = [encode_records(declared, privacy_unit, False, batch) for batch in batches]
+    units = [_NAMELESS, *(batch.units for batch in encoded if batch.units is not None)]
+    together = np.concatenate(units, axis=1)
+    levels = levels_of_units(together, np.ones(together.shape[1], np.int64), max_records)
+    return np.bincount(levels, minlength=len(record_levels(max_records))).astype(np.int64)

@@ -44,11 +44,8 @@ class ReleasePlanned(ShowsPromise):
 
     plan: MarginalsPlan
 
-    def __init__(
-        self, mechanism: Mechanism, plan: MarginalsPlan, ledger_token: Token | None = None
-    ) -> None:
+    def __init__(self, plan: MarginalsPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
-        self.mechanism = mechanism
         self.plan = plan.paid_by(ledger_token)
         self.accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
 
@@ -63,7 +60,7 @@ class ReleasePlanned(ShowsPromise):
             unit_costs=self.plan.unit_costs,
         )
         shards = encoded | "Summarise" >> summarise.Summarise(self.accumulator)
-        release = functools.partial(_released_database, self.mechanism, self.plan, self.accumulator)
+        release = functools.partial(_released_database, self.plan, self.accumulator)
         min_ram = worker_bytes(self.plan, self.accumulator.num_cells)
         return draw_release(
             records.pipeline, release, [shards], min_ram, self.plan.left_out, left_out
@@ -152,12 +149,11 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
 
             mechanism = MWEM()
         plan = plan_release(mechanism, domain, workload, guarantee, options)
-        super().__init__(mechanism, plan, ledger_token)
+        super().__init__(plan, ledger_token)
         check_edges_budget(domain, None if ledger_token is None else ledger_token.dataset_id)
 
 
 def _released_database(
-    mechanism: Mechanism,
     plan: MarginalsPlan,
     accumulator: MarginalsAccumulator,
     noise: NoiseSource,
@@ -165,7 +161,7 @@ def _released_database(
 ) -> SyntheticDatabase:
     """Runs the mechanism on the counts."""
     summary = accumulator.from_shards(shards)
-    return draw_database(mechanism, plan, summary, noise, _log_progress)
+    return draw_database(plan, summary, noise, _log_progress)
 
 
 def _log_progress(step: str, done: int, total: int) -> None:
@@ -174,7 +170,46 @@ def _log_progress(step: str, done: int, total: int) -> None:
     logging.getLogger("beam_dp.progress").info("%s", text)
 
 
-class ReleaseDomain(ShowsPromise):
+class ReleaseEarlier(ShowsPromise):
+    """Releases what a later release is planned with: a domain, or noisy numbers of units.
+
+    Privacy: see ``DomainPlan`` and ``RecordsPlan``. The distributed part computes exact sums, which
+    are as secret as the records. Noise is drawn once, by one step after the last combine, and one
+    draw is committed, as in ``ReleaseSyntheticDatabase``.
+    """
+
+    plan: DomainPlan | RecordsPlan
+
+    def __init__(self, plan: DomainPlan | RecordsPlan, ledger_token: Token | None = None) -> None:
+        super().__init__()
+        self.plan = plan.paid_by(ledger_token)
+
+    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
+        """Counts values or units, and draws the release."""
+        refuse_windows(records)
+        plan = self.plan
+        if isinstance(plan, DomainPlan):
+            count = "Count values" >> CountValues(plan.columns, plan.whole)
+            num_cells = sum(each.num_levels for each in plan.columns.leaves)
+        else:
+            unit = plan.whole.privacy_unit
+            count = "Count units" >> CountUnits(plan.declared, unit, plan.max_records)
+            num_cells = plan.num_leaves
+        release = functools.partial(_released_earlier, plan)
+        min_ram = worker_bytes(plan, num_cells)
+        return draw_release(records.pipeline, release, [records | count], min_ram)
+
+
+def _released_earlier(
+    plan: DomainPlan | RecordsPlan, noise: NoiseSource, shards: Iterable[Any]
+) -> DomainRelease | UnitCounts:
+    """Runs the mechanisms on the sums."""
+    if isinstance(plan, DomainPlan):
+        return plan.release(counts_of_values(plan.columns, shards), noise)
+    return plan.release(levels_of_shards(plan.max_records, shards), noise)
+
+
+class ReleaseDomain(ReleaseEarlier):
     """Releases a domain, whose open attributes get the values and edges that noise lets pass.
 
     Privacy: the output satisfies ``plan.guarantee`` for records whose unit is
@@ -207,66 +242,6 @@ class ReleaseDomain(ShowsPromise):
     Output: shards of one serialised release, for ``WriteRelease``.
     """
 
-    plan: DomainPlan
-
     def __init__(self, plan: DomainPlan, ledger_token: Token | None = None) -> None:
-        super().__init__()
         check_is("plan", plan, DomainPlan)
-        self.plan = plan.paid_by(ledger_token)
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Counts the values of open attributes, and draws the release."""
-        refuse_windows(records)
-        plan = self.plan
-        shards = records | "Count values" >> CountValues(plan.columns, plan.whole)
-        num_leaves = sum(each.num_levels for each in plan.columns.leaves)
-        min_ram = worker_bytes(plan, num_leaves)
-        release = functools.partial(_released_domain, plan)
-        return draw_release(records.pipeline, release, [shards], min_ram)
-
-
-def _released_domain(
-    plan: DomainPlan, noise: NoiseSource, shards: Iterable[bytes]
-) -> DomainRelease:
-    """Runs the mechanisms on the sums."""
-    return plan.release(counts_of_values(plan.columns, shards), noise)
-
-
-class ReleaseRecordsPerUnit(ShowsPromise):
-    """Releases noisy numbers of units by their records, from which a limit follows.
-
-    Privacy: see ``RecordsPlan``. The distributed part computes exact counts, which are as secret as
-    the records. Noise is drawn once, by one step after the last combine, and one draw is committed,
-    as in ``ReleaseSyntheticDatabase``.
-
-    Args:
-        plan: from ``plan_records``.
-        ledger_token: the token that paid for the choice and the releases that use it.
-
-    Input: Arrow batches (``ReadRecords``), pandas frames, dicts, or rows with a schema.
-
-    Output: shards of one serialised release, for ``WriteRelease``.
-    """
-
-    def __init__(self, plan: RecordsPlan, ledger_token: Token | None = None) -> None:
-        super().__init__()
-        check_is("plan", plan, RecordsPlan)
-        self.choice = plan.paid_by(ledger_token)
-        self.plan = self.choice.counts
-
-    def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
-        """Counts units, and draws the release."""
-        refuse_windows(records)
-        plan = self.choice
-        counting = CountUnits(plan.declared, plan.whole.privacy_unit, plan.most)
-        shards = records | "Count units" >> counting
-        release = functools.partial(_released_counts, plan)
-        min_ram = worker_bytes(plan.counts, plan.counts.num_leaves)
-        return draw_release(records.pipeline, release, [shards], min_ram)
-
-
-def _released_counts(
-    plan: RecordsPlan, noise: NoiseSource, shards: Iterable[tuple[int, bytes]]
-) -> UnitCounts:
-    """Runs the mechanism on the counts."""
-    return plan.release(levels_of_shards(plan.most, shards), noise)
+        super().__init__(plan, ledger_token)

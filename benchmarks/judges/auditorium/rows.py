@@ -132,7 +132,7 @@ def _database(mechanism: Any, ways: int = 1) -> Mechanism:
 
         def drawn_from(counts: Counts) -> Draw:
             held = Histogram(_DOMAIN, counts).marginals(plan.summary_tables)
-            return lambda: _cells(draw_database(mechanism, plan, held, NoiseSource()))
+            return lambda: _cells(draw_database(plan, held, NoiseSource()))
 
         return drawn_from
 

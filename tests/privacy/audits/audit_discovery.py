@@ -396,7 +396,7 @@ def levels(held: Sequence[int], most: int) -> np.ndarray:
 
 
 def chosen(plan: RecordsPlan, held: Sequence[int], noise: Any) -> Any:
-    return plan.release(levels(held, plan.most), noise)
+    return plan.release(levels(held, plan.max_records), noise)
 
 
 def subject_of_choice(guarantee: Guarantee, most: int = LEVELS, bases: Any = NUMBERS) -> Subject:
