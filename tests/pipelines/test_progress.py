@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -86,7 +87,8 @@ def test_only_the_clock_of_a_terminal_moves_between_ticks(monkeypatch):
     with Progress().listening(silence_beam=True):
         READ.found(3)
         READ.done()
-        wait_for("the clock", lambda: "0:00:02" in terminal.getvalue())
+        # A busy machine may skip a second.
+        wait_for("the clock", lambda: len(set(re.findall(r"0:\d\d:\d\d", terminal.getvalue()))) > 2)
     assert "working" in terminal.getvalue() and "%" not in terminal.getvalue()
 
 
