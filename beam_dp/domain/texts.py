@@ -141,6 +141,11 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
     def refuse(constant: str) -> NoReturn:
         raise InputError(name, source, f"{constant} is not a JSON number{where}")
 
+    def finite(digits: str) -> float:
+        if math.isinf(parsed := float(digits)):
+            raise InputError(name, source, f"{shown(digits)} is too large a number{where}")
+        return parsed
+
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key, value in pairs:
@@ -151,7 +156,7 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=refuse)
+        return json.loads(text, object_pairs_hook=once, parse_constant=refuse, parse_float=finite)
     except json.JSONDecodeError as error:
         place = f"line {error.lineno if line is None else line}, column {error.colno}"
         condition = f"is not JSON at {place}: {error.msg}"
