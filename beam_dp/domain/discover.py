@@ -298,7 +298,7 @@ class OpenAttribute:
         return self._in_bins(edges).edges_to_json()
 
     def bounded(self) -> Attribute:
-        """Returns the largest attribute that may be found, with as many values or equal bins."""
+        """Returns the largest attribute that may be found; bins have equally many leaves."""
         if isinstance(self.discover, DiscoverBins):
             last = self.leaves.num_levels
             bins = min(self.discover.bins, last)
@@ -357,9 +357,9 @@ def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
 
 @dataclass(frozen=True)
 class LargestAttribute(CategoricalAttribute):
-    """As many values as may be found, of which only the included ones have texts.
+    """A column with the largest number of values that may be found.
 
-    Plans need sizes: texts for all of them would take seconds.
+    Only the values that the domain file includes have texts: plans need nothing but the number.
     """
 
     num_values: int = field(kw_only=True)

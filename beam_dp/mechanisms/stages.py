@@ -188,7 +188,7 @@ class Stages:
     def after(self, release: DomainRelease | UnitCounts, *, is_paid_again: bool = False) -> Stages:
         """Returns the stages after the first one, from what this has released.
 
-        ``is_paid_again``: whether the payment for all stages is used up; the rest then pays anew.
+        ``is_paid_again``: whether the first payment is used up; then the other stages pay again.
         """
         if isinstance(release, DomainRelease):
             return dataclasses.replace(

@@ -44,7 +44,7 @@ _LAST_MOVE = 0.1
 # are cut off, and the units that every bin has at least. They and END_ERRORS were chosen by the
 # errors of whole copies (benchmarks/undescribed_tables.py).
 _SHRINKAGE, _BIN_ERRORS = 1.5, 1.0
-# A bin may have fewer units if without it so many times as many would be in a wrong place.
+# A bin may have fewer units than that, if a line without it is wrong by so many times as many.
 _GAP_ERRORS = 4.0
 # A tail goes on beyond an end if the sum beyond it has so many standard deviations, and is at most
 # so large a share of all, and so wide next to the rest, because it is extrapolated.
@@ -117,10 +117,10 @@ class BinsPlan:
         Accuracy: the ends of the range in which there seem to be no units are cut off, so that a
         few far values, or noise, do not stretch the first or the last bin; the bins next to them
         also take those units. Where a tail goes on beyond such an end, it gets a bin of its own, up
-        to where a normal tail would have its last unit. Every bin inside has at least as many units
-        as the noise of one sum, as estimated, except gaps beside numbers that many units have. So
-        there may be fewer bins than ``num_bins``; with too few records there is one bin, the whole
-        range.
+        to where a normal tail would have its last unit. Every bin inside is estimated to
+        have at least as many units as the noise of one sum, unless it is an empty range next to a
+        number of many units. So there may be fewer bins than ``num_bins``; with too few records
+        there is one bin, the whole range.
 
         ``counts``: the sums of the leaves in grid steps, shape (number of leaves,), int64; secret.
 
@@ -297,8 +297,8 @@ def segments(
 
     ``prefixes``: increasing, shape (leaves + 1,); ``places``: the edges of the leaves.
     ``ends``: the positions where the line starts and stops.
-    ``least``: the least difference of prefixes in a segment, > 0; a segment without units is made
-    only if the line is far from the prefixes otherwise, as beside a number that many units have.
+    ``least``: the least difference of prefixes in a segment, > 0. A segment may have a smaller one
+    if the gap between line and prefixes is large there: then it is next to a number of many units.
     """
     start, stop = ends
     ranks = np.diff(prefixes) / max(prefixes[stop] - prefixes[start], least)
