@@ -246,14 +246,14 @@ class OpenAttribute:
         for name, end in (("min", low), ("max", high)):
             if not is_number(end) or not abs(end) <= 2.0**1022:
                 raise self._refusal(name, end, "must be a number within 2^1022 of 0")
+            is_whole = is_integer(end) or end == int(end)
+            if self.whole and not (is_whole and abs(end) <= 2**53):
+                condition = "must be a whole number within 2^53 of 0, as whole is true"
+                raise self._refusal(name, end, condition)
         if not low < high:
             raise self._refusal("max", high, f"must be > the min {shown(low)}")
         if not self.whole:
             return self._in_bins(number_leaves(low, high))
-        for name, end in (("min", low), ("max", high)):
-            if not (is_integer(end) or end == int(end)) or not abs(end) <= 2**53:
-                condition = "must be a whole number within 2^53 of 0, as whole is true"
-                raise self._refusal(name, end, condition)
         edges = number_leaves(int(low), int(high) + 1, whole=True)
         # The last bin includes its last edge, but must not include a larger integer.
         return self._in_bins([*edges[:-1], _last(edges[-2], int(high))])
@@ -267,7 +267,9 @@ class OpenAttribute:
         except InputError as error:
             raise self._refusal("discover, min and max", error.value, error.condition) from None
         one = datetime.timedelta(days=1) if self.kind == "date" else datetime.timedelta.resolution
-        return [first + place * one for place in _steps((last - first) // one)]
+        length = (last - first) // one
+        parts = min(MAX_LEAVES, length)
+        return [first + length * place // parts * one for place in range(parts + 1)]
 
     def closed(self, found: Found, origin: PaidRelease | None = None) -> Attribute:
         """Returns the attribute with what a release found.
@@ -391,7 +393,8 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
     known = ("name", "type", "discover", *more, *_SHARED)
     for key in entry:
         if key in ("values", "edges", "min", "max", "bins"):
-            condition = f"must not be given together with discover{_inside(key, kind)}"
+            inside = f": write {key} inside discover" if key in _KEYS[build] else ""
+            condition = f"must not be given together with discover{inside}"
             raise InputError(f"{place}, {key}", entry[key], condition)
         if key not in known:
             condition = f"is unknown next to discover; {nearest_known(str(key), known)}"
@@ -429,11 +432,6 @@ def _check_kind(name: object, kind: object) -> None:
         raise InputError(f"attribute {shown(name)}, type", kind, condition)
 
 
-def _inside(key: str, kind: str) -> str:
-    is_end = key in _KEYS[DiscoverBins] and kind != "categorical"
-    return f": write {key} inside discover" if is_end else ""
-
-
 @dataclass(frozen=True)
 class OpenDomain:
     """Declared attributes, and attributes whose values or bins a private release finds.
@@ -451,23 +449,22 @@ class OpenDomain:
         object.__setattr__(self, "attributes", tuple(self.attributes))
         if not self.open:
             raise InputError("domain", list(self.names), "must have an attribute to discover")
-        # The checks of names and combinations are those of the largest domain.
-        bounded = Domain(tuple(_bounded(each) for each in self.attributes))
-        given: object = self.impossible
-        if isinstance(given, list | tuple):
-            self._check_levels(given)
-            given = tuple(given)
-        if given != ():
-            bounded.with_impossible(given)  # type: ignore[arg-type]  # refuses other types
-        object.__setattr__(self, "impossible", given)
+        written: object = self.impossible
+        if isinstance(written, list | tuple):
+            object.__setattr__(self, "impossible", tuple(written))
+            self._check_levels()
+        self.bounded()  # checks names and combinations
 
-    def _check_levels(self, combinations: Sequence[Any]) -> None:
+    def _check_levels(self) -> None:
         """Refuses levels of open attributes that a release may or may not find."""
-        known = {each.name: _public_levels(each) for each in self.open}
-        for number, levels in enumerate(combinations, start=1):
+        public = {
+            each.name: (*getattr(each.discover, "include", ()), *([None] if each.nullable else []))
+            for each in self.open
+        }
+        for number, levels in enumerate(self.impossible, start=1):
             for name, listed in levels.items() if isinstance(levels, Mapping) else ():
-                for level in listed if name in known and isinstance(listed, list | tuple) else ():
-                    if level not in known[name]:
+                for level in listed if name in public and isinstance(listed, list | tuple) else ():
+                    if level not in public[name]:
                         condition = (
                             'must be a value in "include" or null: what else a release finds is'
                             " not known"
@@ -492,7 +489,7 @@ class OpenDomain:
             return None
         names = {each.name for each in declared}
         kept = [each for each in self.impossible if names.issuperset(each)]
-        return Domain(declared).with_impossible(kept) if kept else Domain(declared)
+        return Domain(declared).with_impossible(kept)
 
     def bounded(self) -> Domain:
         """Returns the largest domain that may be found (``OpenAttribute.bounded``)."""
@@ -512,8 +509,7 @@ class OpenDomain:
         )
 
     def _with_impossible(self, attributes: Sequence[Attribute]) -> Domain:
-        domain = Domain(tuple(attributes))
-        return domain.with_impossible(list(self.impossible)) if self.impossible else domain
+        return Domain(tuple(attributes)).with_impossible(self.impossible)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the domain file."""
@@ -535,17 +531,6 @@ class OpenDomain:
 
 def _bounded(attribute: Attribute | OpenAttribute) -> Any:
     return attribute.bounded() if isinstance(attribute, OpenAttribute) else attribute
-
-
-def _public_levels(attribute: OpenAttribute) -> tuple[str | None, ...]:
-    included = getattr(attribute.discover, "include", ())
-    return (*included, None) if attribute.nullable else tuple(included)
-
-
-def _steps(length: int) -> list[int]:
-    """Returns the ends of ``MAX_LEAVES`` parts of a range of integers, or of all its integers."""
-    parts = min(MAX_LEAVES, length)
-    return [length * place // parts for place in range(parts + 1)]
 
 
 def _last(before: float, most: float) -> float:

@@ -72,8 +72,7 @@ def read_open_domain(
         >>> read_open_domain({"attributes": [entry]}).open[0].discover.max_values
         500
     """
-    domain, _ = _read(text_or_path)
-    return domain
+    return _read(text_or_path)[0]
 
 
 def _read(
@@ -190,9 +189,7 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
             if mapped:
                 written = (*written, *(combination_to_json(entries, each) for each in mapped))
             return OpenDomain(tuple(entries), written)
-        domain = Domain(tuple(entries))
-        if is_long and "impossible" in parsed:
-            domain = domain.with_impossible(written)
+        domain = Domain(tuple(entries)).with_impossible(written)
         return Domain(domain.attributes, (*domain.impossible, *mapped)) if mapped else domain
     except InputError as error:
         raise _at(source, error) from None
