@@ -102,14 +102,14 @@ if TYPE_CHECKING:
         parse_linear_workload as parse_linear_workload,
     )
     from beam_dp.queries.reader import LinearQueries as LinearQueries
-    from beam_dp.queries.row_families import (
+    from beam_dp.queries.sparse import (
         RowConjunctions as RowConjunctions,
+        SparseQuery as SparseQuery,
+        read_sparse_query as read_sparse_query,
         row_conjunction as row_conjunction,
         row_disjunction as row_disjunction,
         row_parity as row_parity,
     )
-    from beam_dp.queries.sparse import SparseQuery as SparseQuery
-    from beam_dp.queries.sparse_reader import read_sparse_query as read_sparse_query
     from beam_dp.queries.vc_dimension import workload_vc_dimension as workload_vc_dimension
     from beam_dp.queries.workload import (
         Workload as Workload,

@@ -24,9 +24,8 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.domain.earlier import check_edges_paid
+from beam_dp.releases.domain.earlier import UnitCounts, check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import write_release
 from beam_dp.releases.release import Release

@@ -39,7 +39,7 @@ from beam_dp.domain.files import read_open_domain
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.mechanisms.discovery.bins import plan_bins, segments
 from beam_dp.models.intervals.hierarchy import best_tree
-from beam_dp.models.monotone import nearest_increasing
+from beam_dp.models.rounding import nearest_increasing
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss

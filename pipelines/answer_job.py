@@ -23,7 +23,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
 from beam_dp.mechanisms.top_queries import TopQueriesPlan
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.privacy.ledger.ledger import Ledger
-from beam_dp.queries.lines import QueryLine
+from beam_dp.queries.reader import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase

@@ -34,10 +34,9 @@ from beam_dp.mechanisms.registry import ANSWERS, options_of
 from beam_dp.mechanisms.top_queries import plan_top_queries
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import Distribution
-from beam_dp.queries import linear_workload, row_families
-from beam_dp.queries.lines import QueryLine, QueryReader, expand_line, read_line
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse_reader import SparseQueries
+from beam_dp.queries import linear_workload, sparse
+from beam_dp.queries.reader import LinearQueries, QueryLine, QueryReader, expand_line, read_line
+from beam_dp.queries.sparse import SparseQueries
 from beam_dp.transforms.sketches import KeyColumns
 
 from . import program
@@ -173,26 +172,26 @@ def _plan(
     return plan_workload_answers(workload, guarantee, num_records, noise, **options)
 
 
-def _row_conjunctions(spec: str) -> row_families.RowConjunctions | None:
+def _row_conjunctions(spec: str) -> sparse.RowConjunctions | None:
     """Returns the named family of queries; None if ``spec`` is a file."""
-    if not row_families.names_row_conjunctions(spec):
+    if not sparse.names_row_conjunctions(spec):
         return None
     try:
-        return row_families.parse_row_conjunctions(spec)
+        return sparse.parse_row_conjunctions(spec)
     except InputError as error:
         raise InputError("queries", spec, error.condition) from None
 
 
 def _read_queries(
-    spec: str, domain: Domain | None, family: row_families.RowConjunctions | None
+    spec: str, domain: Domain | None, family: sparse.RowConjunctions | None
 ) -> list[str]:
     """Returns the lines of a file, or one line for each query of a named workload."""
     if family is not None:
         return [json.dumps(query) for query in family.to_json()]
-    if row_families.names_row_conjunctions(spec):
+    if sparse.names_row_conjunctions(spec):
         raise InputError("queries", spec, f"needs --mechanism {SPARSE_MW}")
     if not linear_workload.names_workload(spec):
-        return _read_file(spec, row_families.ROW_FORMS if domain is None else linear_workload.FORMS)
+        return _read_file(spec, sparse.ROW_FORMS if domain is None else linear_workload.FORMS)
     if domain is None:
         condition = f"needs --domain and a mechanism other than {SPARSE_MW}"
         raise InputError("queries", spec, condition)

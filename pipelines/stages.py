@@ -27,9 +27,14 @@ from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
 from beam_dp.mechanisms.discovery.records_per_unit import RECORDS_SHARE, RecordsPlan
 from beam_dp.mechanisms.stages import Stages
 from beam_dp.privacy.ledger.entries import Entry, Token
-from beam_dp.releases.domain.earlier import check_edges_paid, entry_of, origin_of
+from beam_dp.releases.domain.earlier import (
+    UnitCounts,
+    check_edges_paid,
+    entry_of,
+    origin_of,
+    records_of,
+)
 from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.domain.unit_counts import UnitCounts, records_of
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release

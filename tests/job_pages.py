@@ -10,7 +10,7 @@ import apache_beam as beam
 from apache_beam.options.pipeline_options import PipelineOptions
 
 import beam_dp as dp
-from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import read_line
 from beam_dp.transforms.job_page import COUNTERS
 
 BEAM = "beam"  # the namespace of Beam's own counters, which not all runners show

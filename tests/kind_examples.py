@@ -25,8 +25,7 @@ from beam_dp.mechanisms.intervals import Choice, planned, release_intervals
 from beam_dp.releases.domain.files import SCHEMA as FOUND_SCHEMA
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
-from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.release import Release
+from beam_dp.releases.release import LeftOut, Release
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
 from beam_dp.releases.synthetic_database.files import SCHEMAS
 from beam_dp.releases.synthetic_database.records_avro import records_schema

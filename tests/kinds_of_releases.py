@@ -31,8 +31,7 @@ from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_rele
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.privacy.budget import Budget
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.domain.earlier import RECORDS_FOLDER
-from beam_dp.releases.domain.unit_counts import records_of
+from beam_dp.releases.domain.earlier import RECORDS_FOLDER, records_of
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.release import Release
 from beam_dp.secret.summaries.element_counts import ElementCounts, ValueCounts

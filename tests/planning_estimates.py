@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.mechanisms.marginals.bases import plan_basis
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
+from beam_dp.mechanisms.marginals.released_records import plan_basis
 from beam_dp.models.basis import marginal_of
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.synthetic_database.measured_tables import Combination

@@ -39,15 +39,13 @@ ROOMS = {
 # wing, also none of another wing, imports it.
 WINGS = {
     "sketches": (
-        "beam_dp/hashing/*",
+        "beam_dp/hashing/evaluation.py",
+        "beam_dp/hashing/projections.py",
         "beam_dp/mechanisms/sketches/*",
         "beam_dp/planning/sketches.py",
-        "beam_dp/queries/sparse.py",
-        "beam_dp/queries/sparse_reader.py",
         "beam_dp/releases/sketches/*",
         "beam_dp/views/sketches.py",
         "beam_dp/secret/summaries/projection.py",
-        "beam_dp/secret/encoding/elements.py",
         "beam_dp/transforms/sketches.py",
         "pipelines/release_projection.py",
     ),
@@ -130,7 +128,7 @@ BY_NAME = (
 )
 # Each with its reason. A step that opens one lowers the number.
 EXCEPTIONS = pathlib.Path(__file__).with_name("wing_exceptions.txt")
-NUM_EXCEPTIONS = 18
+NUM_EXCEPTIONS = 12
 
 
 def room_of(path: str) -> str:
@@ -267,7 +265,7 @@ BROKEN = [
     ("wing", "beam_dp/releases/intervals/release.py", f"from {HORIZON}"),
     ("wing", "beam_dp/mechanisms/registry.py", f"from {HORIZON}"),
     ("name", "pipelines/a.py", "import beam_dp as dp\n"),
-    ("name", "beam_dp/releases/a.py", "importlib.import_module('beam_dp.views.notebook')\n"),
+    ("name", "beam_dp/releases/a.py", "importlib.import_module('beam_dp.views.terminal')\n"),
 ]
 
 

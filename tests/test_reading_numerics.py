@@ -7,7 +7,7 @@ from scipy.optimize import isotonic_regression
 from scipy.stats import binom
 
 from beam_dp.models.intervals.sine import fast_length, sine_transform
-from beam_dp.models.monotone import nearest_increasing
+from beam_dp.models.rounding import nearest_increasing
 from beam_dp.releases.sketches.estimates import _more_than_half
 
 

@@ -33,7 +33,7 @@ from beam_dp.hashing.keys import HashKey
 from beam_dp.queries.linear import Product
 from beam_dp.queries.where import read_condition
 from beam_dp.secret.encoding.check import DomainCheck
-from beam_dp.secret.encoding.elements import clamped_numbers, key_elements
+from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
 from beam_dp.secret.encoding.open_values import GRID, OpenColumns
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints

@@ -89,7 +89,7 @@ class Plan(ABC):
         return {name: each.to_json() for name, each in stated.items() if each is not None}
 
     def _repr_html_(self) -> str:
-        from beam_dp.views.notebook import plan_html
+        from beam_dp.views.terminal import plan_html
 
         return plan_html(self.mechanism, self.promised, self.public)
 

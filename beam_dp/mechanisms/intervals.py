@@ -23,13 +23,13 @@ from beam_dp.models.basis import on_one_thread
 from beam_dp.models.intervals.hierarchy import Hierarchy, best_tree, tree
 from beam_dp.models.intervals.sine import SineStrategy
 from beam_dp.models.intervals.strategy import MAX_LEAVES, Strategy, TextbookTree, Values
-from beam_dp.models.intervals.tables import strategy_from_tables, strategy_tables
 from beam_dp.privacy.budget import GRID_DEVIATIONS, Budget
 from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.steps import Step
+from beam_dp.releases.intervals.files import strategy_from_tables, strategy_tables
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.intervals.verify import interval_steps
 

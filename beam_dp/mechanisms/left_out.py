@@ -25,7 +25,7 @@ from beam_dp.privacy.noise.bound import (
 )
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.kinds import ReleaseT
-from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.release import LeftOut
 
 # The share of epsilon for the counts; the release gets the rest.
 LEFT_OUT_SHARE = 0.05

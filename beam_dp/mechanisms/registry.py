@@ -33,7 +33,7 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.synthetic_database.records import check_records_format
-from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS
+from beam_dp.releases.synthetic_database.shards import WITHIN_BINS
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.sketches.plan import SparseMechanism

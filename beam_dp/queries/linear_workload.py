@@ -29,7 +29,7 @@ from beam_dp.queries.dense_tables import (
     sum_of_tables,
 )
 from beam_dp.queries.linear import Disjunction
-from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.reader import MAX_QUERIES, LinearQueries
 from beam_dp.queries.workload import parse_workload
 
 # The largest number of values of all explicit queries together: 256 MiB of memory.
@@ -292,8 +292,6 @@ def _check_values(num_explicit: int, domain: Domain, spec: str) -> None:
         )
         raise InputError("workload", spec, condition)
 
-
-MAX_QUERIES = 2**18
 
 Literal = tuple[linear.Range, ...]
 Form = Callable[[Domain, str, str], Iterator[linear.LinearQuery]]

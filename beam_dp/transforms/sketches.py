@@ -23,10 +23,10 @@ from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.queries.sparse_reader import KEY_RULE
+from beam_dp.queries.sparse import KEY_RULE
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.secret.encoding.batch import Columns, KeyBatch, KeyWords, NamedKeyWords
-from beam_dp.secret.encoding.elements import clamped_numbers, key_elements, named_key_elements
+from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_key_elements
 from beam_dp.secret.encoding.records import column_of
 from beam_dp.secret.encoding.units import unit_fingerprints
 from beam_dp.secret.summaries.projection import ProjectionAccumulator, within_squared_norm

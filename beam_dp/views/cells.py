@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
+from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.noise.bound import NOISY_SHARE
@@ -240,3 +241,14 @@ def indicators(groups: Sequence[Group], size: int) -> list[NDArray[np.float64]]:
         vector[group.codes] = 1.0
         vectors.append(vector)
     return vectors
+
+
+def numbers_of(attribute: OrderedAttribute, column: Any) -> Any:
+    """Returns the numbers in a column, or the days since 1970; NaN for all other values."""
+    import pandas as pd
+
+    if not isinstance(attribute, TimeAttribute):
+        numbers = pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(np.float64)
+        return np.where(np.isfinite(numbers), numbers, np.nan)
+    times = pd.to_datetime(column.to_pandas(), errors="coerce", utc=True, format="ISO8601")
+    return (times.to_numpy("M8[us]") - np.datetime64(0, "us")) / np.timedelta64(1, "D")

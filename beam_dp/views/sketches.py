@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import FlagError
 from beam_dp.flags.questions import refuse_others
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.sparse_reader import of_type, read_sparse_query
+from beam_dp.queries.sparse import SparseQuery, of_type, read_sparse_query
 from beam_dp.releases.sketches.release import SparseRelease, key_type_of
 from beam_dp.views import terminal
 from beam_dp.views.cells import Truth

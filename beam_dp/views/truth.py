@@ -22,8 +22,7 @@ from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import select_records
 from beam_dp.secret.encoding.records import column_of, encode_column, encode_records
-from beam_dp.views.cells import Truth
-from beam_dp.views.columns import numbers_of
+from beam_dp.views.cells import Truth, numbers_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

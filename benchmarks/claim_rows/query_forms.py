@@ -18,11 +18,10 @@ from beam_dp.mechanisms.checks import Calibration
 from beam_dp.mechanisms.online.sparse_mw import plan_sparse_mw, release_conjunctions
 from beam_dp.planning.answers import online_theorem
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries import row_families
+from beam_dp.queries import sparse
 from beam_dp.queries.linear import LinearQuery, negation
 from beam_dp.queries.linear_workload import parse_linear_workload
-from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse import RowConjunctions, SparseQuery, conjunction_of_text
 
 Holds = Callable[[list[bool]], bool]
 
@@ -97,7 +96,7 @@ def _listing(trials: int) -> list[Agreement | Slack]:
     """The support of each form against a scan of all 2^d rows, and the rows that were looked at."""
     generator, wrong, cases, seen = np.random.default_rng(3), 0, 0, 0.0
     looked_at = [0]
-    listed = row_families._rows
+    listed = sparse._rows
 
     def counted(*arguments: object) -> Iterator[str]:
         for row in listed(*arguments):  # type: ignore[arg-type]
@@ -105,11 +104,11 @@ def _listing(trials: int) -> list[Agreement | Slack]:
             yield row
 
     forms: dict[str, tuple[Callable[..., SparseQuery], Holds]] = {
-        "conjunction": (lambda d, fixed, _: row_families.row_conjunction(d, fixed), lambda _: True),
-        "disjunction": (row_families.row_disjunction, any),
-        "parity": (row_families.row_parity, lambda held: sum(held) % 2 == 1),
+        "conjunction": (lambda d, fixed, _: sparse.row_conjunction(d, fixed), lambda _: True),
+        "disjunction": (sparse.row_disjunction, any),
+        "parity": (sparse.row_parity, lambda held: sum(held) % 2 == 1),
     }
-    with mock.patch.object(row_families, "_rows", counted):
+    with mock.patch.object(sparse, "_rows", counted):
         for num_bits, num_free in itertools.product((6, 9), (1, 3, 5)):
             for make, form in forms.values():
                 order = generator.permutation(num_bits).tolist()

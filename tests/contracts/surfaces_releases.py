@@ -33,9 +33,9 @@ import beam_dp as dp
 from beam_dp import MWEM, compare_releases, impute, marginals, report
 from beam_dp.cli.main import main
 from beam_dp.domain.horizon import Horizon
-from beam_dp.models.intervals.tables import strategy_from_tables
 from beam_dp.queries.linear import Explicit, Product
 from beam_dp.releases.files.commit import Draw, check_output, probe_output
+from beam_dp.releases.intervals.files import strategy_from_tables
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import (
     finish_writing,

@@ -30,10 +30,9 @@ from beam_dp.flags import flag, windows
 from beam_dp.flags.flag import OrWord, integer, number
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.queries import row_families, sparse, sparse_reader, vc_dimension
+from beam_dp.queries import sparse, vc_dimension
 from beam_dp.queries.linear import Explicit, Parity, Product
-from beam_dp.queries.lines import expand_line
-from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.reader import LinearQueries, expand_line
 from beam_dp.queries.where import read_condition
 from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.kinds import write_release
@@ -190,7 +189,7 @@ def marginal_lines(folder: pathlib.Path, lines: str | bytes) -> object:
 def keys(folder: pathlib.Path, content: bytes, name: str = "keys", **more: Any) -> object:
     """A sparse query from a file."""
     (folder / name).write_bytes(content)
-    return sparse_reader.read_sparse_query(folder / name, **more)
+    return sparse.read_sparse_query(folder / name, **more)
 
 
 CONDITIONS = Domain(
@@ -269,7 +268,7 @@ def released(folder: pathlib.Path) -> dict[str, str | None]:
 EVERYTHING: dict[str, Any] = {
     **PUBLIC,
     **vars(vc_dimension),
-    **vars(row_families),
+    **vars(sparse),
     **vars(checks),
     **globals(),
     "query": LinearQueries(LEVELS).from_json,
@@ -278,11 +277,9 @@ EVERYTHING: dict[str, Any] = {
     "workload": lambda spec: dp.parse_workload(spec, FOUR),
     "expand_line": lambda line: expand_line(LinearQueries(parse_domain({"a": 2**19})), line),
     "sparse_json": sparse.SparseQuery.from_json,
-    "sparse_reader": lambda held: sparse_reader.SparseQueries("text", 4, HashKey.draw(1)).from_json(
-        held
-    ),
+    "sparse_reader": lambda held: sparse.SparseQueries("text", 4, HashKey.draw(1)).from_json(held),
     "SparseQuery": sparse.SparseQuery,
-    "read_sparse_query": sparse_reader.read_sparse_query,
+    "read_sparse_query": sparse.read_sparse_query,
     "where": lambda text: read_condition(CONDITIONS, text),
     "level": lambda text: _level(NumericAttribute("share", (0, 0.5, 10)), text),
     "width": lambda **given: flag.values_of(Choice, given),

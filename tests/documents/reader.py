@@ -17,7 +17,7 @@ from documents.outputs import NUMBER, missing, number
 import beam_dp as dp
 from beam_dp.cli import main as cli
 from beam_dp.flags.command_line import check_beam_names, flags_of_program, parse_own
-from beam_dp.queries.lines import read_line
+from beam_dp.queries.reader import read_line
 
 # The attributes that the examples of impossible combinations and of mappings are about.
 CENSUS = [

@@ -6,8 +6,7 @@ import pandas as pd
 import pytest
 
 import beam_dp as dp
-from beam_dp.domain.determined import determined_pairs
-from beam_dp.domain.files import parse_domain, read_domain, read_open_domain
+from beam_dp.domain.files import determined_pairs, parse_domain, read_domain, read_open_domain
 from beam_dp.mechanisms.marginals.selection import plan_selection
 
 LONG = """

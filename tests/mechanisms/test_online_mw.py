@@ -25,7 +25,7 @@ from beam_dp.mechanisms.sparse_vector import (
 )
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
-from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
+from beam_dp.queries.sparse import RowConjunctions, conjunction_of_text
 from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram
 

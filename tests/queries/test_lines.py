@@ -11,9 +11,8 @@ from hypothesis import given, settings, strategies as st
 
 import beam_dp as dp
 from beam_dp.domain.files import domain_from_json
-from beam_dp.queries.lines import expand_line, read_line
-from beam_dp.queries.row_families import conjunction_of_text, parse_row_conjunctions
-from beam_dp.queries.sparse_reader import read_sparse_query
+from beam_dp.queries.reader import expand_line, read_line
+from beam_dp.queries.sparse import conjunction_of_text, parse_row_conjunctions, read_sparse_query
 from beam_dp.queries.workload import Workload, parse_workload, workload_from_json
 
 DOMAIN = dp.parse_domain(
@@ -50,7 +49,7 @@ def test_valid_line_gives_a_query():
 
 
 def test_marginal_has_at_most_as_many_cells_as_there_may_be_queries(monkeypatch):
-    monkeypatch.setattr("beam_dp.queries.lines.MAX_QUERIES", 20)
+    monkeypatch.setattr("beam_dp.queries.reader.MAX_QUERIES", 20)
     queries = dp.LinearQueries(dp.read_domain('{"a": 20, "b": 2}'))
     assert len(expand_line(queries, '{"marginal": ["a"]}')) == 20
     with pytest.raises(dp.InputError, match=r"^query: .* must have at most 20 cells$"):

@@ -11,7 +11,7 @@ from beam_dp.cli.main import main
 from beam_dp.domain.files import domain_from_json
 from beam_dp.releases.synthetic_database import release as release_module, shards
 from beam_dp.releases.synthetic_database.records import distinct_records
-from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
+from beam_dp.releases.synthetic_database.shards import bin_positions, values_within
 
 DOMAIN = domain_from_json(
     {

@@ -15,7 +15,7 @@ from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.dates import DateAttribute
 from beam_dp.domain.files import domain_from_json
 from beam_dp.domain.ordered import NumericAttribute
-from beam_dp.releases.synthetic_database.within_bins import bin_positions, values_within
+from beam_dp.releases.synthetic_database.shards import bin_positions, values_within
 from beam_dp.views.cells import column_warnings
 
 EVEN = NumericAttribute("a", (0.0, 1.0, 2.0, 3.0, 4.0))

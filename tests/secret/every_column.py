@@ -15,7 +15,7 @@ from beam_dp.domain.attributes import Attribute, BooleanAttribute, CategoricalAt
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import KEY_TYPES
 from beam_dp.hashing.keys import HashKey, num_words
-from beam_dp.secret.encoding.elements import clamped_numbers, key_elements
+from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
 from beam_dp.secret.encoding.layouts import seconds_of
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints

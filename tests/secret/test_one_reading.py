@@ -9,7 +9,7 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
-from beam_dp.secret.encoding.elements import key_elements
+from beam_dp.secret.encoding.keys import key_elements
 from beam_dp.secret.encoding.open_values import OpenColumns, encode_values
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.secret.encoding.units import unit_fingerprints

@@ -30,9 +30,8 @@ from open_domains import guarantee as open_guarantee, open_domain
 
 import beam_dp as dp
 from beam_dp.hashing.keys import HashKey
-from beam_dp.queries.lines import read_line
-from beam_dp.queries.row_families import conjunction_of_text
-from beam_dp.queries.sparse_reader import SparseQueries
+from beam_dp.queries.reader import read_line
+from beam_dp.queries.sparse import SparseQueries, conjunction_of_text
 from beam_dp.secret.encoding.units import canonical_bytes
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
 from beam_dp.transforms.counting.count_keys import CountElements
@@ -295,7 +294,7 @@ def test_elements_of_one_query_never_share_a_fingerprint(monkeypatch):
     asked = {"sparse": {"a": 1, "b": 1}}
     assert reader.from_json(asked).sparsity == 2
     same = lambda elements, key: np.zeros(len(elements), np.uint64)  # noqa: E731
-    monkeypatch.setattr("beam_dp.queries.sparse_reader.universe_elements", same)
+    monkeypatch.setattr("beam_dp.queries.sparse.universe_elements", same)
     with pytest.raises(dp.InputError, match="must not share a fingerprint"):
         reader.from_json(asked)
 

@@ -16,7 +16,7 @@ from fakes import outputs
 from sketch_laws import Shifted, seeded_key
 
 import beam_dp as dp
-import beam_dp.secret.encoding.elements as keys_module
+import beam_dp.secret.encoding.keys as keys_module
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
 from beam_dp.secret.summaries.element_counts import ElementCounts

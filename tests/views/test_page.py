@@ -23,9 +23,9 @@ from beam_dp.releases.parts import view_of
 from beam_dp.views.cells import Cell, Truth, cells_of, groups_of
 from beam_dp.views.marginals import headline, tiles
 from beam_dp.views.markup import MAX_ROWS, table
-from beam_dp.views.notebook import summary_of
 from beam_dp.views.pictures import bars
 from beam_dp.views.synthetic_database import RecordAnswers
+from beam_dp.views.terminal import summary_of
 from pipelines.program import ReleaseJob
 from pipelines.release_synthetic_database import Job
 

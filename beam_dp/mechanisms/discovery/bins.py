@@ -26,7 +26,7 @@ from beam_dp.checks import checked_integer
 from beam_dp.domain.discover import GRID, LARGEST, NUM_CELLS, levels_of
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.errors import InputError
-from beam_dp.models.monotone import nearest_increasing
+from beam_dp.models.rounding import nearest_increasing
 from beam_dp.privacy.accounting import discrete_parameter
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution, noise_variance

@@ -28,7 +28,7 @@ from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step, total
 from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
-from beam_dp.releases.domain.unit_counts import UnitCounts
+from beam_dp.releases.domain.earlier import UnitCounts
 from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 

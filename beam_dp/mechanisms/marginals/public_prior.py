@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.bases import names_of, tolerance
 from beam_dp.mechanisms.marginals.measurements import (
     Measurement,
     closure_of,
     freedoms,
 )
 from beam_dp.mechanisms.marginals.plan import StartingRecords
+from beam_dp.mechanisms.marginals.released_records import names_of, tolerance
 from beam_dp.mechanisms.marginals.scores import REMAINING_NOISE, l1_score
 from beam_dp.models.basis import Coefficients, MarginalCoefficients, Support, importance_of
 from beam_dp.models.candidates import CandidateBasis, record_table

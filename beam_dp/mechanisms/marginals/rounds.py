@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.bases import noisy_total, plan_basis
 from beam_dp.mechanisms.marginals.measurements import (
     TOTAL_SHARE,
     Measurement,
     closure_of,
 )
+from beam_dp.mechanisms.marginals.released_records import noisy_total, plan_basis
 from beam_dp.mechanisms.marginals.scores import l1_score, score_grid
 from beam_dp.mechanisms.marginals.synthesis import plan_candidates, synthesise
 from beam_dp.models import basis as bases

@@ -26,10 +26,13 @@ from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.bases import independent_start, names_of, outside, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, freedoms
 from beam_dp.mechanisms.marginals.released_records import (
+    independent_start,
     loose_targets,
+    names_of,
+    outside,
+    plan_basis,
     tree_release,
     workload_pairs,
 )

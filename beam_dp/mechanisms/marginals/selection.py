@@ -24,13 +24,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.determined import determined_pairs
+from beam_dp.domain.files import determined_pairs
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans, public_prior
-from beam_dp.mechanisms.marginals.bases import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
+from beam_dp.mechanisms.marginals.released_records import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.scores import (
     added_mu,
     candidates,

@@ -13,21 +13,19 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Names
 from beam_dp.mechanisms.checks import Progress
 from beam_dp.mechanisms.marginals import plan as plans
-from beam_dp.mechanisms.marginals.bases import (
-    names_of,
-    noisy_total,
-    outside,
-    plan_basis,
-    tolerance,
-)
 from beam_dp.mechanisms.marginals.measurements import closure_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.mechanisms.marginals.released_records import (
     array_release,
     loose_targets,
     many_records,
+    names_of,
+    noisy_total,
+    outside,
+    plan_basis,
     record_coefficients,
     start_log_weights,
+    tolerance,
     tree_release,
     workload_pairs,
 )

@@ -33,8 +33,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import LinearQuery
-from beam_dp.queries.lines import QueryReader, read_line
-from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.reader import LinearQueries, QueryReader, read_line
 from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.storage.store import sync_directory
 

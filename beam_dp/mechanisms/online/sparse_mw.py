@@ -22,8 +22,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import VALUE_BITS
-from beam_dp.queries.row_families import RowConjunctions, conjunction_of_text
-from beam_dp.queries.sparse import SparseQuery
+from beam_dp.queries.sparse import RowConjunctions, SparseQuery, conjunction_of_text
 from beam_dp.secret.summaries.element_counts import KeyCounts
 
 

@@ -25,8 +25,7 @@ from beam_dp.privacy.steps import (
 )
 from beam_dp.queries.linear import VALUE_BITS, LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.lines import SHOWN_LETTERS, read_line
-from beam_dp.queries.reader import LinearQueries
+from beam_dp.queries.reader import SHOWN_LETTERS, LinearQueries, read_line
 from beam_dp.queries.sensitivity import WorkloadSensitivity, workload_sensitivity
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.verdict import (

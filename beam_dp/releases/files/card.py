@@ -14,7 +14,7 @@ from beam_dp.checks import check_id, is_integer
 from beam_dp.domain.texts import checked_json
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
-from beam_dp.releases.left_out import LeftOut
+from beam_dp.releases.release import LeftOut
 from beam_dp.storage.avro import SCHEMA_VERSION
 from beam_dp.storage.store import DamagedFileError, PayloadFile
 

@@ -24,11 +24,10 @@ from beam_dp.models.intervals.strategy import (
     Strategy,
     Values,
 )
-from beam_dp.models.monotone import nearest_increasing
+from beam_dp.models.rounding import nearest_increasing
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_bound
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.release import Release, library_versions, plain_json
+from beam_dp.releases.release import LeftOut, Release, library_versions, plain_json
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.steps import Step, noise_step
 from beam_dp.releases import verdict
-from beam_dp.releases.domain.unit_counts import choice_figures
+from beam_dp.releases.domain.earlier import choice_figures
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.verdict import left_out_figures, left_out_steps, of_release
 

@@ -21,8 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns, collisions, fold, num_buckets
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY, noise_variance
-from beam_dp.queries.sparse import SparseQuery
-from beam_dp.queries.sparse_reader import KEY_RULE, with_plain_keys
+from beam_dp.queries.sparse import KEY_RULE, SparseQuery, with_plain_keys
 from beam_dp.releases.release import Release, library_versions
 from beam_dp.releases.sketches.estimates import (
     ProjectionBounds,

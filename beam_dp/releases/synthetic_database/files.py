@@ -42,12 +42,13 @@ from beam_dp.releases.synthetic_database.records_avro import read_records, recor
 from beam_dp.releases.synthetic_database.records_columns import columns_bytes, read_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.shards import (
+    ROUNDING,
+    WITHIN_BINS,
     RecordShard,
     drawn_columns,
     parts_of,
     row_blocks,
 )
-from beam_dp.releases.synthetic_database.within_bins import ROUNDING, WITHIN_BINS
 from beam_dp.storage import avro
 from beam_dp.storage.store import DamagedFileError
 

@@ -101,7 +101,7 @@ class AnswerTable:
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
-        return str(parts.view("notebook").answers_html(list(self._written()), len(self)))
+        return str(parts.view("terminal").answers_html(list(self._written()), len(self)))
 
     def plot(self, axes: Any = None) -> Any:
         """Draws a bar for each group, with its margin; returns matplotlib's axes.
@@ -112,7 +112,7 @@ class AnswerTable:
         Raises:
             InputError: without matplotlib, or for more than 60 groups.
         """
-        return parts.view("notebook").plot_answers(self.columns, self.num_groups, axes)
+        return parts.view("terminal").plot_answers(self.columns, self.num_groups, axes)
 
     def to_arrow(self) -> pa.Table:
         """Returns the answers as an Arrow table."""

@@ -25,8 +25,7 @@ from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.discovered import Discovered, hidden_units, may_be_cut, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
-from beam_dp.releases.left_out import LeftOut
-from beam_dp.releases.release import Release, library_versions, plain_json
+from beam_dp.releases.release import LeftOut, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
@@ -39,15 +38,17 @@ from beam_dp.releases.synthetic_database.records import (
     value_columns,
 )
 from beam_dp.releases.synthetic_database.shards import (
+    WITHIN_BINS,
     DrawnColumn,
+    Positions,
     RecordShard,
     RowBlock,
+    bin_positions,
     drawn_columns,
     num_shards,
     parts_of,
     row_blocks,
 )
-from beam_dp.releases.synthetic_database.within_bins import WITHIN_BINS, Positions, bin_positions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,8 +23,7 @@ from beam_dp.installed import check_arrow
 from beam_dp.models.elimination import axes_of, join_cliques, mask_of, num_clique_cells, triangulate
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.records import FittedTables, arrow_table, code_type
-from beam_dp.releases.synthetic_database.shards import random_words
-from beam_dp.releases.synthetic_database.within_bins import Positions, values_within
+from beam_dp.releases.synthetic_database.shards import Positions, random_words, values_within
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -28,8 +28,7 @@ from beam_dp.privacy.rounding import UNIT
 from beam_dp.privacy.steps import Step, total
 from beam_dp.queries.workload import Workload
 from beam_dp.releases import verdict
-from beam_dp.releases.domain.earlier import earlier_figures
-from beam_dp.releases.domain.unit_counts import chosen_figures
+from beam_dp.releases.domain.earlier import chosen_figures, earlier_figures
 from beam_dp.releases.domain.verify import domain_figures, domain_steps, with_domain
 from beam_dp.releases.synthetic_database import measured_tables
 from beam_dp.releases.synthetic_database.measured_tables import (

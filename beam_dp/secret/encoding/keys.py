@@ -1,4 +1,4 @@
-"""Encoding of key columns as texts, and of number columns as whole numbers.
+"""Encoding of keys as texts and as universe elements, and of numbers as whole numbers.
 
 Each value is read independently of other values in its batch; otherwise one record could change how
 other records are read.
@@ -6,22 +6,26 @@ other records are read.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.domain.texts import integer_key, plain_integers
+from beam_dp.domain.texts import KeyType, integer_key, plain_integers
+from beam_dp.hashing.keys import HashKey, universe_elements
+from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.canonical import canonical_bytes
-from beam_dp.secret.encoding.layouts import as_bytes, gather, not_null
+from beam_dp.secret.encoding.layouts import Mask, as_bytes, by_values, gather, not_null
+from beam_dp.secret.encoding.units import SHORT_BYTES, unit_fingerprints
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Mask = NDArray[np.bool_]
-
 # Longer texts are counted like others, but are not listed.
 MAX_LISTED_BYTES = 256
+_NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
+_NOTHING_NAMED = _NOTHING[0], np.zeros((2, 0), np.uint64), _NOTHING[1]
 
 
 def key_texts(chunk: pa.Array) -> pa.Array:
@@ -83,3 +87,96 @@ def _read_digits(texts: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     signs = np.array([(number is not None, (number or 0) < 0) for number in read], np.bool_)
     is_number, negative = gather(signs.reshape(-1, 2).T, encoded.indices)
     return gather(sizes, encoded.indices), negative, is_number
+
+
+def key_elements(
+    column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
+) -> tuple[NDArray[np.uint64], Mask]:
+    """Returns the element of each record, and the mask of records that have an element.
+
+    A key is text, bytes, a decimal, or a whole number of up to 64 bits, which may be stored as a
+    float or a boolean. The key types ``text`` and ``bytes`` read numbers as their digits; the type
+    ``integer`` reads digits as a number. Text such as ``"7.0"`` is read as ``"7"``
+    (``plain_integer``). So ``7``, ``"7"`` and ``"7.0"`` are the same key within a release, and
+    ``"007"`` is a different key. Null, fractions, dates and nested values have no element. With
+    type ``integer``, values outside 0 to 2^64 - 1 have no element. Nothing is raised or reported.
+    """
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
+    elements, valid = zip(*parts, strict=True) if parts else ((), ())
+    return np.concatenate([_NOTHING[0], *elements]), np.concatenate([_NOTHING[1], *valid])
+
+
+def named_key_elements(
+    column: pa.Array | pa.ChunkedArray, key_type: KeyType, hash_key: HashKey
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask, list[KeyBatch]]:
+    """Returns elements, fingerprints of shape (2, n) and the mask of keys, and texts to be listed.
+
+    Keys are text or bytes, and read as ``key_elements`` reads them. The texts weigh 0, and are only
+    those that are too long for their fingerprints to contain them. Two of these with the same
+    fingerprint cannot be found.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    listed: list[KeyBatch] = []
+
+    def read(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.uint64], Mask]:
+        texts = key_texts(chunk)
+        encoded = texts.dictionary_encode()
+        names, _ = unit_fingerprints(encoded.dictionary)
+        lengths = pc.binary_length(encoded.dictionary).to_numpy()
+        kept = np.flatnonzero((lengths > SHORT_BYTES) & (lengths <= MAX_LISTED_BYTES))
+        elements = _hashed(encoded.dictionary, key_type, hash_key)
+        shown = encoded.dictionary.take(pa.array(kept))
+        weights = np.zeros(len(kept), np.int64)
+        listed.append(KeyBatch(elements[kept], weights, names=names[:, kept], texts=shown))
+        return (
+            gather(elements, encoded.indices),
+            gather(names, encoded.indices),
+            not_null(texts),
+        )
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    parts = [_NOTHING_NAMED, *(by_values(chunk, read) for chunk in chunks)]
+    elements, names, valid = (np.concatenate(part, axis=-1) for part in zip(*parts, strict=True))
+    return elements, names, valid, listed
+
+
+def _hashed(distinct: pa.Array, key_type: KeyType, hash_key: HashKey) -> NDArray[np.uint64]:
+    """Returns the elements of texts that are large binary, without null."""
+    import pyarrow as pa
+
+    as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
+    return universe_elements(as_text, hash_key)
+
+
+def clamped_numbers(
+    column: pa.Array | pa.ChunkedArray, largest: int
+) -> tuple[NDArray[np.int64], Mask]:
+    """Returns whole numbers, clamped to 0..largest, and a mask of the records that have one."""
+    import pyarrow as pa
+
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
+    for chunk in chunks:
+        values, negative, is_number = by_values(chunk, whole_numbers)
+        clamped = np.minimum(values, np.uint64(largest)).astype(np.int64)
+        numbers.append(np.where(negative, 0, clamped))
+        valid.append(is_number)
+    return np.concatenate(numbers), np.concatenate(valid)
+
+
+def _elements(
+    key_type: KeyType, hash_key: HashKey, chunk: pa.Array
+) -> tuple[NDArray[np.uint64], Mask]:
+    if key_type == "integer":
+        numbers, negative, valid = whole_numbers(chunk)
+        return numbers, valid & ~negative
+    # Columns of text contain repeated values; each distinct value is hashed once.
+    texts = key_texts(chunk)
+    encoded = texts.dictionary_encode()
+    elements = _hashed(encoded.dictionary, key_type, hash_key)
+    return gather(elements, encoded.indices), not_null(texts)

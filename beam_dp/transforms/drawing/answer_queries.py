@@ -27,9 +27,8 @@ from beam_dp.mechanisms.top_queries import TopQueriesPlan
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.queries.lines import QueryLine
-from beam_dp.queries.reader import LinearQueries
-from beam_dp.queries.sparse_reader import SparseQueries
+from beam_dp.queries.reader import LinearQueries, QueryLine
+from beam_dp.queries.sparse import SparseQueries
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import KeyWords

@@ -20,8 +20,8 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
+from beam_dp.releases.domain.earlier import UnitCounts
 from beam_dp.releases.domain.release import DomainRelease
-from beam_dp.releases.domain.unit_counts import UnitCounts
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.transforms.counting import summarise

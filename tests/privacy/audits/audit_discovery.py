@@ -50,7 +50,7 @@ from beam_dp.privacy.accounting import discrete_gaussian_mu, gaussian_delta
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import gaussian_epsilon
-from beam_dp.releases.domain.unit_counts import records_of
+from beam_dp.releases.domain.earlier import records_of
 from beam_dp.secret.encoding import open_values as open_module
 from beam_dp.secret.summaries import element_counts as counting
 from beam_dp.testing.audit import (
