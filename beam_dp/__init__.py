@@ -134,6 +134,7 @@ if TYPE_CHECKING:
         AnswerRows as AnswerRows,
         WriteAnswers as WriteAnswers,
     )
+    from beam_dp.transforms.counting.count_keys import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import (
         AnswerQueries as AnswerQueries,
         AnswerSparseQueries as AnswerSparseQueries,
@@ -154,10 +155,7 @@ if TYPE_CHECKING:
         MarginalRows as MarginalRows,
         SyntheticRows as SyntheticRows,
     )
-    from beam_dp.transforms.sketches import (
-        KeyColumns as KeyColumns,
-        ReleaseProjection as ReleaseProjection,
-    )
+    from beam_dp.transforms.sketches import ReleaseProjection as ReleaseProjection
     from beam_dp.transforms.windows import (
         ReleaseWindows as ReleaseWindows,
         WindowRows as WindowRows,

@@ -27,9 +27,9 @@ from beam_dp.hashing.evaluation import active_backend
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
+from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.reading.read import ReadRecords
-from beam_dp.transforms.sketches import EncodeKeys, KeyColumns
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 

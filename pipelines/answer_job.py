@@ -29,12 +29,12 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.storage.store import is_url, local_path
 from beam_dp.transforms.answers import WriteAnswers, numbered_queries
+from beam_dp.transforms.counting.count_keys import KeyColumns
 from beam_dp.transforms.drawing.answer_queries import (
     AnswerQueries,
     AnswerSparseQueries,
     AnswerWorkload,
 )
-from beam_dp.transforms.sketches import KeyColumns
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program

@@ -40,7 +40,8 @@ from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
-from beam_dp.transforms.sketches import KeyColumns, ReleaseProjection
+from beam_dp.transforms.counting.count_keys import KeyColumns
+from beam_dp.transforms.sketches import ReleaseProjection
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program

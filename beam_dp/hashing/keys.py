@@ -134,7 +134,7 @@ def universe_elements(values: Any, key: HashKey, name: str = "element") -> Words
     2.7 % for 1e9). A shared key costs accuracy, never privacy.
 
     Raises an error for values that are not elements, so records must be selected first
-    (``encoding.elements``).
+    (``encoding.keys``).
 
     ``values``: a numpy array (integers, strings, or objects), an Arrow array (integers, strings,
     binary, or a dictionary array of these types, without nulls), or an iterable of Python values. A

@@ -1,4 +1,4 @@
-"""The transforms that encode keys, limit those of a unit, and release a sketch of them."""
+"""The transforms that limit the keys of a unit, and release a sketch of them."""
 
 from __future__ import annotations
 
@@ -10,146 +10,25 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, check_is
-from beam_dp.domain.texts import KEY_TYPES, KeyType
+from beam_dp.checks import check_is
 from beam_dp.errors import InputError
-from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.queries.sparse import KEY_RULE
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.secret.encoding.batch import Columns, KeyBatch, KeyWords, NamedKeyWords
-from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_key_elements
-from beam_dp.secret.encoding.records import column_of
-from beam_dp.secret.encoding.units import unit_fingerprints
 from beam_dp.secret.summaries.projection import ProjectionAccumulator, within_squared_norm
 from beam_dp.transforms.counting import count_keys, summarise
-from beam_dp.transforms.counting.count_keys import KEYS, TEXTS
+from beam_dp.transforms.counting.count_keys import KEYS, TEXTS, EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
 from beam_dp.transforms.job_page import ShowsPromise, withhold_messages
-from beam_dp.transforms.reading.records import RecordBatches, refuse_windows
-
-
-@dataclasses.dataclass(frozen=True)
-class KeyColumns:
-    """The columns that contain keys and weights. Public.
-
-    Args:
-        key: the column of keys.
-        key_type: the type of the keys: ``text``, ``bytes`` or ``integer`` (see
-            ``encoding.elements.key_elements``).
-        weight: the column of whole-number weights; None if every record has weight 1.
-        list_keys: whether a release of counts lists the texts of its keys, up to 256 bytes long. A
-            key is only listed if the count of its own text was released.
-
-    Raises:
-        InputError: if the type is unknown, key and weight are the same column, or integers are to
-            be listed.
-    """
-
-    key: str
-    key_type: KeyType = "text"
-    weight: str | None = None
-    list_keys: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("key_type", self.key_type, KEY_TYPES)
-        if self.list_keys and self.key_type == "integer":
-            condition = "must be of text or bytes: every release of counts contains its integers"
-            raise InputError("list_keys", True, condition)
-        if self.weight == self.key:
-            raise InputError("weight", self.weight, "must be another column than the key's")
-
-    def stated(self) -> dict[str, str | bool | None]:
-        """Returns the entries of a card about the columns and the rule for reading keys."""
-        fields = {**dataclasses.asdict(self), "rule": KEY_RULE}
-        if not self.list_keys:
-            del fields["list_keys"]
-        return fields
-
-
-class EncodeKeys(beam.PTransform):
-    """Encodes records as elements of a huge universe, with weights and privacy units.
-
-    Records without a key, a weight or a unit, or with weight 0, are silently left out, because
-    their number is private. Encoding comes before contributions are limited, as in
-    ``EncodeRecords``. Weights are clamped to 0..max_weight. The hash key is public and drawn before
-    any record is read.
-
-    Output: ``KeyBatch``, as secret as the records. If the columns say ``list_keys``, two
-    collections tagged ``KEYS`` and ``TEXTS``. The second contains the keys' texts, of weight 0.
-    """
-
-    def __init__(
-        self, columns: KeyColumns, max_weight: int, hash_key: HashKey, privacy_unit: str
-    ) -> None:
-        super().__init__()
-        self.columns = columns
-        self.privacy_unit = privacy_unit
-        self._encode = _EncodeKeys(columns, max_weight, hash_key, privacy_unit)
-
-    def expand(self, records: beam.PCollection[Any]) -> Any:
-        """Collects rows in batches, then encodes the batches."""
-        needed = {self.columns.key: "key"}
-        if self.columns.weight is not None:
-            needed[self.columns.weight] = "weight"
-        batches = records | "Batches" >> RecordBatches(needed, self.privacy_unit)
-        encode = beam.ParDo(self._encode).with_output_types(KeyBatch)
-        if not self.columns.list_keys:
-            return batches | "Encode" >> encode
-        encoded = batches | "Encode" >> encode.with_outputs(TEXTS, main=KEYS)
-        encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyBatch
-        return encoded
-
-
-@dataclasses.dataclass(eq=False, repr=False)
-class _EncodeKeys(beam.DoFn):
-    columns: KeyColumns
-    max_weight: int
-    hash_key: HashKey
-    privacy_unit: str
-
-    @withhold_messages
-    def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        column = column_of(batch, self.columns.key)
-        key_type, hash_key = self.columns.key_type, self.hash_key
-        if not self.columns.list_keys:
-            return iter([self._encoded(batch, *key_elements(column, key_type, hash_key))])
-        keys, names, keep, texts = named_key_elements(column, key_type, hash_key)
-        encoded = self._encoded(batch, keys, keep, names)
-        return iter([encoded, *(beam.pvalue.TaggedOutput(TEXTS, text) for text in texts)])
-
-    def _encoded(
-        self,
-        batch: pa.RecordBatch,
-        keys: NDArray[np.uint64],
-        keep: NDArray[np.bool_],
-        names: NDArray[np.uint64] | None = None,
-    ) -> KeyBatch:
-        if self.columns.weight is None:
-            weights = np.ones(len(keys), np.int64)
-        else:
-            weights, valid = clamped_numbers(column_of(batch, self.columns.weight), self.max_weight)
-            keep = keep & valid & (weights > 0)
-        units = None
-        if self.privacy_unit != RECORD:
-            units, valid = unit_fingerprints(column_of(batch, self.privacy_unit))
-            keep = keep & valid
-        kept = np.flatnonzero(keep)
-        return KeyBatch(
-            keys[kept],
-            weights[kept],
-            None if units is None else units.take(kept, axis=1),
-            None if names is None else names.take(kept, axis=1),
-        )
+from beam_dp.transforms.reading.records import refuse_windows
 
 
 class LimitKeys(beam.PTransform):

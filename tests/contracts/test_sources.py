@@ -36,13 +36,17 @@ from beam_dp.mechanisms.left_out import plan_left_out
 from beam_dp.privacy.loss import Loss
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms.counting.count_keys import CountElements, counts_of_shards
+from beam_dp.transforms.counting.count_keys import (
+    CountElements,
+    EncodeKeys,
+    KeyColumns,
+    counts_of_shards,
+)
 from beam_dp.transforms.counting.summarise import EncodeRecords, Summarise, limited_records
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import Reading, ReadRecords, _ReadRange, _SplitFile
 from beam_dp.transforms.reading.read_kafka import decode_json
-from beam_dp.transforms.sketches import EncodeKeys, KeyColumns
 
 SENTINEL = "canary-4711"
 

@@ -32,11 +32,11 @@ from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.secret.encoding.keys import key_elements
 from beam_dp.secret.encoding.records import encode_column
+from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.summarise import EncodeRecords
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import ReadRecords
 from beam_dp.transforms.reading.records import check_field
-from beam_dp.transforms.sketches import EncodeKeys, KeyColumns
 from pipelines.check_domain import main as check_domain
 
 SOME = uuid.UUID(int=7)

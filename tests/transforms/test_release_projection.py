@@ -21,7 +21,8 @@ from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
 from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.transforms.counting import count_keys
-from beam_dp.transforms.sketches import EncodeKeys, LimitKeys
+from beam_dp.transforms.counting.count_keys import EncodeKeys
+from beam_dp.transforms.sketches import LimitKeys
 
 HUGE = 1e6  # an epsilon whose noise is 0 but with a probability that no test will see
 COLUMNS = dp.KeyColumns("email")

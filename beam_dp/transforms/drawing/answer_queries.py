@@ -36,11 +36,11 @@ from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.transforms.answers import AnswerBatch, Row, answer_batches, each_query
 from beam_dp.transforms.counting import count_keys, summarise
+from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.job_page import ShowsPromise, show_setup, withhold_messages
 from beam_dp.transforms.reading.records import refuse_windows
-from beam_dp.transforms.sketches import EncodeKeys, KeyColumns
 
 # Runners that use only one machine, so that all steps access the same folders.
 LOCAL_RUNNERS = ("FnApiRunner", "DirectRunner", "SwitchingDirectRunner", "BundleBasedDirectRunner")
