@@ -34,8 +34,8 @@ from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import limit_records
 from beam_dp.secret.encoding.records import EncodedBatch, encode_all_records, encode_records
 from beam_dp.secret.encoding.tables import Table
-from beam_dp.secret.summaries.element_counts import counted_units, counted_values
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
+from beam_dp.secret.summaries.sparse_counts import counted_units, counted_values
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -29,8 +29,8 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.releases.sketches.release import SparseRelease
-from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.projection import Projection
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 
 GUARANTEE = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)
 MAX_SPARSITY = 4096

@@ -19,7 +19,7 @@ from beam_dp.mechanisms.online.sparse_mw import SparseMW, plan_sparse_mw
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 _SKEW = 1.1  # of the law of the keys of records
 _AT_ONCE = 10_000  # queries held as tables

@@ -34,9 +34,9 @@ from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, records_of
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.release import Release
-from beam_dp.secret.summaries.element_counts import ElementCounts, ValueCounts
 from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.secret.summaries.projection import Projection
+from beam_dp.secret.summaries.sparse_counts import ElementCounts, ValueCounts
 
 DOMAIN: dp.Domain = dp.read_domain('{"a": 2, "b": 3, "c": 4}')
 # Also 24 cells, of columns whose values are drawn within bins.

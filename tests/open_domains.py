@@ -10,7 +10,7 @@ from noise_sources import NoNoise
 import beam_dp as dp
 from beam_dp.mechanisms.registry import ReleaseOptions
 from beam_dp.mechanisms.stages import Stages
-from beam_dp.secret.summaries.element_counts import ValueCounts
+from beam_dp.secret.summaries.sparse_counts import ValueCounts
 
 CITY = {
     "name": "city",

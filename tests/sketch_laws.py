@@ -18,8 +18,8 @@ from beam_dp.hashing.projections import BlockSigns
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary, release_sparse
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.secret.encoding.batch import KeyBatch
-from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 from beam_dp.testing.audit import discrete_laplace, neighbouring_units, product_law
 
 Record = tuple[int, int]  # element, weight

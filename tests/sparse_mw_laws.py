@@ -8,7 +8,7 @@ from private_mw_laws import Probe
 from tiny import REPLACE, promise
 
 import beam_dp as dp
-from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 KEYS = ("a", "b", "c")  # of records 0, 1 and 2; no query asks about c
 

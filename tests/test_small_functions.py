@@ -37,8 +37,8 @@ from beam_dp.secret.encoding.keys import clamped_numbers, key_elements
 from beam_dp.secret.encoding.open_values import GRID, OpenColumns
 from beam_dp.secret.encoding.records import encode_column
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
-from beam_dp.secret.summaries.element_counts import counted_values
 from beam_dp.secret.summaries.histogram import MarginalsAccumulator
+from beam_dp.secret.summaries.sparse_counts import counted_values
 
 
 def digits(numbers: Iterable[float], number: int = 5) -> list[float]:

@@ -27,19 +27,9 @@ if TYPE_CHECKING:
     from beam_dp.releases.release import AnyRelease, Release
     from beam_dp.releases.verdict import Verification
     from beam_dp.views.cells import Truth
+
 EXIT_DOES_NOT_HOLD = 1
 _SHOWN_FAULTS = 20
-# Words of formulas, which `verify` explains if a formula contains the word.
-_WORDS = {
-    "sensitivity": "how much one unit can change the measured values: L1 is the sum of all"
-    " changes, L2 the square root of the sum of their squares",
-    "scale": "the scale of the noise, in the unit of the sensitivity",
-    "rho": "the loss in zero-concentrated differential privacy",
-    "mu^2": "the squared loss in Gaussian differential privacy; Phi is the standard normal"
-    " distribution function",
-    "k ": "the largest number of records of one unit that are used",
-    "P(key": "the largest probability that the key of a single unit is released",
-}
 _FAR = 3.0  # in standard errors
 
 
@@ -96,6 +86,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 def told(check: Verification) -> RenderableType:
     """Returns the steps, an explanation of their symbols, faults, notes and the verdict."""
+    from beam_dp.privacy.steps import SYMBOLS
     from beam_dp.views.terminal import below_each_other, plain_table, plain_text, promise_facts
 
     kind = check.kind.replace("_", " ")
@@ -108,7 +99,7 @@ def told(check: Verification) -> RenderableType:
         plain_table(("step", "", ""), rows),
     ]
     formulas = " ".join(step.formula for step in (*check.steps, check.together))
-    words = [item for item in _WORDS.items() if item[0] in formulas]
+    words = [item for item in SYMBOLS.items() if item[0] in formulas]
     if words:
         parts.append(plain_table(("where", ""), words))
     if check.faults:

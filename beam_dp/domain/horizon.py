@@ -369,6 +369,7 @@ def whole_promise(
     unit: WindowUnit,
     epsilon: float,
     delta: float,
+    *,
     allow_large_delta: bool = False,
 ) -> Guarantee:
     """Returns the guarantee for all windows that are protected together.
@@ -392,15 +393,20 @@ def whole_promise(
         Neighboring.ADD_OR_REMOVE_ONE,
         _protected(horizon, unit, unit.protected_windows),
         unit.max_records_per_unit * unit.max_windows_per_unit,
-        allow_large_delta,
+        allow_large_delta=allow_large_delta,
     )
 
 
 def window_promise(horizon: Horizon, unit: WindowUnit, epsilon: float, delta: float) -> Guarantee:
     """Returns the guarantee for a single window; the whole guarantee is a composition of these."""
-    protected = _protected(horizon, unit, 1)
-    relation = Neighboring.ADD_OR_REMOVE_ONE
-    return Guarantee(epsilon, delta, relation, protected, unit.max_records_per_unit, True)
+    return Guarantee(
+        epsilon,
+        delta,
+        Neighboring.ADD_OR_REMOVE_ONE,
+        _protected(horizon, unit, 1),
+        unit.max_records_per_unit,
+        allow_large_delta=True,  # a part of a guarantee whose delta was checked
+    )
 
 
 def protects_horizon(horizon: Horizon, unit: WindowUnit) -> bool:

@@ -18,7 +18,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.steps import Step, loss_json, more_than, told_steps, total
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.earlier_stage import Discovered
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan

@@ -31,7 +31,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.synthetic_database.records import check_records_format
 from beam_dp.releases.synthetic_database.shards import WITHIN_BINS
 

@@ -29,9 +29,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, UnitCounts, origin_of, records_of
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.synthetic_database.strategies import MeasureAll
 
 StagePlan = DomainPlan | RecordsPlan | MarginalsPlan

@@ -71,7 +71,7 @@ def rank_window_strategies(
         >>> best.strategy, {question: round(error, 1) for question, error in best.errors.items()}
         ('independent', {'one': 9.9, 'trailing:24': 48.5, 'running': 90.9})
     """
-    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta=allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     if questions is None:
         questions = choices.default_questions(horizon.num_windows)
@@ -165,7 +165,7 @@ def plan_of_windows(given: Given) -> Plan:
         epsilons = [each.epsilon for each in least if each.epsilon is not None]
         entries = [{"epsilon": each.epsilon, **dataclasses.asdict(each.option)} for each in least]
         epsilon, given = epsilons[0], tables.with_epsilon(given, epsilons[0])
-    promise = whole_promise(horizon, unit, epsilon, delta, is_large)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta=is_large)
     promised = stated_promise(horizon, unit, promise)
     below = [
         "error: expected error (root mean square, in records) of a cell in a sum of windows, when"

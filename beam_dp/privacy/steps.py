@@ -34,6 +34,17 @@ _LARGE = 12
 _STEPS = 600
 _NEWTON_STEPS = 60
 _SPARSE_VECTOR = "Lyu, Su and Li (2017), Algorithm 7; Dwork and Roth (2014), Theorem 3.23"
+# What parts of formulas mean, for a reader of these formulas.
+SYMBOLS = {
+    "sensitivity": "how much one unit can change the measured values: L1 is the sum of all"
+    " changes, L2 the square root of the sum of their squares",
+    "scale": "the scale of the noise, in the unit of the sensitivity",
+    "rho": "the loss in zero-concentrated differential privacy",
+    "mu^2": "the squared loss in Gaussian differential privacy; Phi is the standard normal"
+    " distribution function",
+    "k ": "the largest number of records of one unit that are used",
+    "P(key": "the largest probability that the key of a single unit is released",
+}
 _FARTHEST = 100  # the tail beyond this point is below every delta
 _TINY = 1e-300
 _LARGEST_MU = 1e5  # a mu above this limit only implies an epsilon that is too large for a guarantee

@@ -15,7 +15,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.steps import Step, above, excess, laplace_step, more_than, total
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.release import LeftOut, Release, plain_json
 
 # Relative tolerance for numbers that are computed from other numbers.

@@ -17,7 +17,7 @@ from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.noise.bound import NOISY_SHARE
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import CUT, ONE_BIN, SEPARATOR
+from beam_dp.releases.earlier_stage import CUT, ONE_BIN, SEPARATOR
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.views.terminal import counted, some
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NoReturn
 from beam_dp.domain.discover import OpenAttribute
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.questions import refuse_others
-from beam_dp.releases.discovered import not_described
 from beam_dp.releases.domain.release import DomainRelease, Found
+from beam_dp.releases.earlier_stage import not_described
 from beam_dp.views import terminal
 from beam_dp.views.cells import Truth, column_warnings
 from beam_dp.views.markup import table

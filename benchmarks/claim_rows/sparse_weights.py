@@ -16,7 +16,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Explicit
 from beam_dp.queries.sparse import SparseQuery
-from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 BETA, DELTA = 0.05, 1e-6
 

@@ -50,9 +50,9 @@ from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes
 from beam_dp.secret.encoding.open_values import GRID
-from beam_dp.secret.summaries.element_counts import ElementCounts, KeyCounts, ValueCounts
 from beam_dp.secret.summaries.histogram import Histogram
 from beam_dp.secret.summaries.projection import Projection
+from beam_dp.secret.summaries.sparse_counts import ElementCounts, KeyCounts, ValueCounts
 
 DOMAIN = domain_of(3, 2)
 COUNTS = np.array([40, 3, 7, 11, 25, 14])

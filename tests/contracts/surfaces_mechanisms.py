@@ -61,8 +61,8 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
-from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 nan, inf = math.nan, math.inf
 DELTA, REPLACED, UNIT = promise(ADD, 1e-9), promise(REPLACE), promise(ADD, 1e-9, 1.0, 12)

@@ -20,9 +20,9 @@ from patience import wait_for
 from beam_dp.mechanisms.windows.plan import WindowTablesPlan
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.windows.release import WindowTables
-from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, Marginals, MarginalsAccumulator
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 from beam_dp.storage.bucket import BucketStore
 from beam_dp.storage.google import GoogleBucket
 from beam_dp.storage.store import LocalStore

@@ -46,7 +46,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.steps import Step, normal_tail, total
 from beam_dp.releases.domain.earlier import records_of
 from beam_dp.releases.domain.verify import domain_steps
-from beam_dp.secret.summaries.element_counts import ValueCounts
+from beam_dp.secret.summaries.sparse_counts import ValueCounts
 from beam_dp.testing.audit import discrete_gaussian
 
 BINS = [{**INCOME, "name": name} for name in "ab"]

@@ -32,8 +32,8 @@ from beam_dp.mechanisms.sparse_vector import (
     sparse_vector_noise,
 )
 from beam_dp.privacy.noise.source import NoiseSource
-from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 from beam_dp.transforms.drawing import answer_queries
 
 HELD = KeyCounts({"a": 80_000})

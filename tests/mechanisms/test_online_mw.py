@@ -26,8 +26,8 @@ from beam_dp.mechanisms.sparse_vector import (
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import Product
 from beam_dp.queries.sparse import RowConjunctions, conjunction_of_text
-from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 CALIBRATIONS = pytest.mark.parametrize("calibration", ["tight", "textbook"])
 SPARSE = pytest.mark.parametrize("is_sparse", [False, True], ids=["dense", "sparse"])

@@ -19,8 +19,8 @@ from beam_dp.planning.sketches import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise
-from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.projection import Projection
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 from beam_dp.testing.audit import discrete_laplace
 
 PROMISE = dp.Guarantee(1.0, 1e-9, ADD, "record", 1)

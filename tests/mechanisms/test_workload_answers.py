@@ -30,8 +30,8 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.synthetic_database.measured_tables import MAX_SCORE
-from beam_dp.secret.summaries.element_counts import KeyCounts
 from beam_dp.secret.summaries.histogram import MAX_TOTAL, Histogram, Marginals, clipped_counts
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 DOMAIN = domain_of(4, 2, 3)
 COUNTS = np.random.default_rng(0).integers(0, 50, DOMAIN.num_cells)

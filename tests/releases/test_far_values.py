@@ -11,7 +11,7 @@ from scipy.special import ndtri
 import beam_dp as dp
 from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.ordered import NumericAttribute
-from beam_dp.releases.discovered import END_ERRORS, Discovered, hidden_units, may_be_cut
+from beam_dp.releases.earlier_stage import END_ERRORS, Discovered, hidden_units, may_be_cut
 
 HIDDEN = 250
 RANKS = (np.arange(3_000) + 0.5) / 3_000

@@ -11,7 +11,7 @@ import pytest
 import beam_dp as dp
 from beam_dp.secret.encoding import open_values
 from beam_dp.secret.encoding.open_values import GRID, OpenColumns
-from beam_dp.secret.summaries.element_counts import ValueCounts, counted_values
+from beam_dp.secret.summaries.sparse_counts import ValueCounts, counted_values
 
 CITY = dp.CategoricalAttribute("city", ("Paris",), other=True, nullable=True, null_values=("-",))
 LOOSE = dp.CategoricalAttribute("town", ("Paris",), other=True, case="ignore", trim=True)

@@ -13,13 +13,6 @@ from beam_dp.hashing.projections import BlockSigns, DenseSigns, fold, num_bucket
 from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.units import unit_fingerprints
 from beam_dp.secret.summaries import projection as projection_module
-from beam_dp.secret.summaries.element_counts import (
-    MOST,
-    ElementCounts,
-    merged_by_name,
-    merged_by_text,
-    split_by_text,
-)
 from beam_dp.secret.summaries.projection import ProjectionAccumulator, within_squared_norm
 from beam_dp.secret.summaries.shards import (
     BLOCK_CELLS,
@@ -30,6 +23,13 @@ from beam_dp.secret.summaries.shards import (
     shard_length,
     sum_shards,
     write_shard,
+)
+from beam_dp.secret.summaries.sparse_counts import (
+    MOST,
+    ElementCounts,
+    merged_by_name,
+    merged_by_text,
+    split_by_text,
 )
 
 BLOCKS = st.lists(st.integers(-300, 70_000), max_size=30).map(lambda each: np.array(each, np.int64))

@@ -13,7 +13,7 @@ from noise_sources import NoNoise
 import beam_dp as dp
 from beam_dp.privacy.discovery import record_levels
 from beam_dp.secret.encoding.open_values import OpenColumns
-from beam_dp.secret.summaries.element_counts import ValueCounts, counted_values
+from beam_dp.secret.summaries.sparse_counts import ValueCounts, counted_values
 from beam_dp.transforms.counting.count_keys import (
     CountUnits,
     CountValues,

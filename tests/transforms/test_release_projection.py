@@ -19,7 +19,7 @@ import beam_dp as dp
 import beam_dp.secret.encoding.keys as keys_module
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.mechanisms.sketches.plan import SparsePlan, SparseSummary
-from beam_dp.secret.summaries.element_counts import ElementCounts
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 from beam_dp.transforms.counting import count_keys
 from beam_dp.transforms.counting.count_keys import EncodeKeys
 from beam_dp.transforms.sketches import LimitKeys

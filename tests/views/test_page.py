@@ -17,7 +17,7 @@ from seeded_releases import seeded_releases  # noqa: F401
 
 import beam_dp as dp
 from beam_dp.releases.answers.release import AnswersRelease
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.parts import view_of
 from beam_dp.views.cells import Cell, Truth, cells_of, groups_of

@@ -32,7 +32,7 @@ from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution, noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, up
-from beam_dp.releases.discovered import END_ERRORS
+from beam_dp.releases.earlier_stage import END_ERRORS
 
 # So many of the new edges of a level are in its first cell, and in its last one. The last level has
 # more, so that the ends of the range are close to the first and the last value.

@@ -30,11 +30,11 @@ from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import Real, down
 from beam_dp.privacy.steps import Step, laplace_step, total
-from beam_dp.releases.discovered import Discovered, hidden_units
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
 from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domain
+from beam_dp.releases.earlier_stage import Discovered, hidden_units
 from beam_dp.secret.encoding.open_values import OpenColumns
-from beam_dp.secret.summaries.element_counts import ValueCounts
+from beam_dp.secret.summaries.sparse_counts import ValueCounts
 from beam_dp.views.terminal import short, some
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step, total
-from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.domain.earlier import UnitCounts
 from beam_dp.releases.domain.verify import domain_steps, with_domain
+from beam_dp.releases.earlier_stage import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 
 # The share of epsilon for the choice; the later release gets the rest.

@@ -23,7 +23,7 @@ from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.sparse import RowConjunctions, SparseQuery, conjunction_of_text
-from beam_dp.secret.summaries.element_counts import KeyCounts
+from beam_dp.secret.summaries.sparse_counts import KeyCounts
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

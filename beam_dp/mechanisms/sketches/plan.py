@@ -37,8 +37,8 @@ from beam_dp.releases.sketches.release import (
     SparseRelease,
 )
 from beam_dp.releases.sketches.verify import sketch_steps
-from beam_dp.secret.summaries.element_counts import ElementCounts
 from beam_dp.secret.summaries.projection import MAX_PROJECTION_WIDTH, Projection
+from beam_dp.secret.summaries.sparse_counts import ElementCounts
 
 
 def _width(name: str, text: str) -> int:

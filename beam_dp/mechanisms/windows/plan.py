@@ -278,7 +278,7 @@ def plan_window_tables(
     check_is("workload", workload, Workload)
     check_is("horizon", horizon, Horizon)
     check_is("unit", unit, WindowUnit)
-    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta=allow_large_delta)
     check_request(workload.domain, workload, promise, "noisy")
     check_subsets(workload)
     best, *_ = choices.ranked_choices(
@@ -419,7 +419,7 @@ def plan_window_databases(
     check_is("workload", workload, Workload)
     check_is("horizon", horizon, Horizon)
     check_is("unit", unit, WindowUnit)
-    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta)
+    promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta=allow_large_delta)
     window = window_mechanism_plan(mechanism, workload, horizon, unit, promise)
     return WindowDatabasesPlan(
         guarantee=promise,

@@ -17,8 +17,8 @@ from beam_dp.errors import InputError, shown
 from beam_dp.privacy.discovery import chosen_records
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.steps import Step
-from beam_dp.releases.discovered import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.earlier_stage import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
 from beam_dp.releases.release import Release

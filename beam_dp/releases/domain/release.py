@@ -15,7 +15,7 @@ from beam_dp.domain.discover import OpenAttribute, OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.releases.discovered import Discovered
+from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.release import Release, library_versions, plain_json
 
 MECHANISM = "discovery"

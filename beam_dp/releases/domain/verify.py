@@ -26,9 +26,9 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.privacy.steps import Step, laplace_step, noise_step, total
 from beam_dp.releases import verdict
-from beam_dp.releases.discovered import RECORDS, Discovered
 from beam_dp.releases.domain.earlier import RECORDS_FROM, earlier_figures
 from beam_dp.releases.domain.release import DomainRelease, Found
+from beam_dp.releases.earlier_stage import RECORDS, Discovered
 from beam_dp.releases.verdict import AGREEMENT, MAX_LEAVES, Figures, check_fields
 
 # The part of delta for the thresholds of texts: the part that ledgers keep for slacks.

@@ -21,7 +21,7 @@ from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.queries.workload import workload_from_json
-from beam_dp.releases.discovered import earlier_releases
+from beam_dp.releases.earlier_stage import earlier_releases
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database import records_avro, records_columns
 from beam_dp.releases.synthetic_database.measured_tables import (

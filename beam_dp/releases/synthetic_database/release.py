@@ -23,7 +23,7 @@ from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.discovered import Discovered, hidden_units, may_be_cut, not_described
+from beam_dp.releases.earlier_stage import Discovered, hidden_units, may_be_cut, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import LeftOut, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.estimates import Estimates

@@ -188,7 +188,7 @@ def promise_figures(
 
     The horizon consists of at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
-    whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, True)
+    whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, allow_large_delta=True)
     if stated.get("plan", stated).get("block") is not None:
         figures.equal("the promise is of the horizon", protects_horizon(horizon, unit), True)
     for name, value in promise.to_json().items():

@@ -26,7 +26,7 @@ from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_ke
 from beam_dp.secret.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
 from beam_dp.secret.encoding.records import EncodedBatch, column_of
 from beam_dp.secret.encoding.units import mix, unit_fingerprints
-from beam_dp.secret.summaries.element_counts import (
+from beam_dp.secret.summaries.sparse_counts import (
     ElementCounts,
     UnitWords,
     ValueCounts,

@@ -52,7 +52,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import gaussian_epsilon
 from beam_dp.releases.domain.earlier import records_of
 from beam_dp.secret.encoding import open_values as open_module
-from beam_dp.secret.summaries import element_counts as counting
+from beam_dp.secret.summaries import sparse_counts as counting
 from beam_dp.testing.audit import (
     Law,
     discrete_gaussian,

@@ -93,8 +93,8 @@ def unbiased_sum(case: Case) -> Finding:
 def forget_windows(patch: Patch) -> None:
     """The sensitivity of one window of a unit."""
 
-    def of_one(horizon: Any, unit: WindowUnit, *given: Any) -> dp.Guarantee:
-        promised = whole_promise(horizon, unit, *given)
+    def of_one(horizon: Any, unit: WindowUnit, *given: Any, **options: Any) -> dp.Guarantee:
+        promised = whole_promise(horizon, unit, *given, **options)
         return dataclasses.replace(promised, max_records_per_unit=unit.max_records_per_unit)
 
     patch.setattr(plan_module, "whole_promise", of_one)
