@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+import pyarrow as pa
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain, released_edges
@@ -36,9 +38,6 @@ from beam_dp.secret.encoding.records import EncodedBatch, encode_all_records, en
 from beam_dp.secret.encoding.tables import Table
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.secret.summaries.sparse_counts import counted_units, counted_values
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 @usual_floats()

@@ -6,9 +6,10 @@ The counts are as confidential as the records. Each page of a report with exact 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
@@ -23,9 +24,6 @@ from beam_dp.secret.encoding.batch import CostLimit, RecordWords
 from beam_dp.secret.encoding.contributions import select_records
 from beam_dp.secret.encoding.records import column_of, encode_column, encode_records
 from beam_dp.views.cells import Truth, numbers_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def truth_domain(release: AnyRelease, path: str) -> Domain:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.horizon import KeptWindows, WindowUnit, keep_windows
@@ -20,9 +21,6 @@ from beam_dp.secret.encoding.layouts import NEED_TIMES
 from beam_dp.secret.encoding.windows import encode_windows
 from beam_dp.views.cells import Truth
 from beam_dp.views.truth import cost_limit
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 def truth_columns(release: HorizonRelease, path: str) -> dict[str, str]:

@@ -10,9 +10,10 @@ import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
@@ -36,10 +37,6 @@ from beam_dp.releases.earlier_stage import Discovered, hidden_units
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.sparse_counts import ValueCounts
 from beam_dp.views.terminal import short, some
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # Finds the texts of a column that enough privacy units have.
 
@@ -112,8 +109,6 @@ class ValuesPlan:
 
         Cost: that of ``NoiseSource.reaching``.
         """
-        import pyarrow as pa
-
         kept, noisy = noise.reaching("gaussian", sums, self.scale, self.threshold)
         found = zip((-noisy).tolist(), texts.take(pa.array(kept)).to_pylist(), strict=True)
         # Ties are broken by text, so the order in which workers found the texts has no influence.

@@ -10,9 +10,10 @@ import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.checks import check_is
@@ -47,9 +48,6 @@ from beam_dp.releases.verdict import Figures
 from beam_dp.secret.encoding.records import encode_records
 from beam_dp.secret.encoding.tables import Table
 from beam_dp.secret.summaries.histogram import Marginals
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # A hypothesis is a single array if the domain has at most this many cells.
 MAX_ARRAY_CELLS = 2**18

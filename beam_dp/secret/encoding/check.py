@@ -12,9 +12,10 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute, ListedAttribute
@@ -24,9 +25,6 @@ from beam_dp.domain.texts import int64_of, normal_form
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.secret.encoding.records import column_of, encode_batch, encode_column
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"), ("on", "off"), ("1", "2"))
 _NULL_WORDS = ("", "NA", "N/A", "NaN", "null", "None", "NULL", "-", ".", "?", "unknown")
@@ -66,8 +64,6 @@ class ColumnCheck:
 
     def add(self, column: pa.Array, codes: NDArray[Any]) -> None:
         """Counts the values of some rows, given their codes; values without a level have -1."""
-        import pyarrow as pa
-
         inner = self._unclipped(column, codes)
         texts = [_shown(value) for value in column]
         fates = {(code, is_clipped): self._fate(code, is_clipped) for code, is_clipped in inner}

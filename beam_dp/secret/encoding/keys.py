@@ -7,9 +7,9 @@ other records are read.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.texts import KeyType, integer_key, plain_integers
@@ -19,9 +19,6 @@ from beam_dp.secret.encoding.canonical import canonical_bytes
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, by_values, gather, not_null
 from beam_dp.secret.encoding.units import SHORT_BYTES, unit_fingerprints
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 # Longer texts are counted like others, but are not listed.
 MAX_LISTED_BYTES = 256
 _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
@@ -30,7 +27,6 @@ _NOTHING_NAMED = _NOTHING[0], np.zeros((2, 0), np.uint64), _NOTHING[1]
 
 def key_texts(chunk: pa.Array) -> pa.Array:
     """Returns the values as large binary; null for values that are not keys."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = chunk.type
@@ -53,8 +49,6 @@ def key_texts(chunk: pa.Array) -> pa.Array:
 
 def whole_numbers(chunk: pa.Array) -> tuple[NDArray[np.uint64], Mask, Mask]:
     """Returns absolute values of whole numbers, the mask of negatives, and the mask of numbers."""
-    import pyarrow as pa
-
     kind = chunk.type
     if pa.types.is_boolean(kind):
         return whole_numbers(chunk.cast(pa.int8()))
@@ -101,8 +95,6 @@ def key_elements(
     ``"007"`` is a different key. Null, fractions, dates and nested values have no element. With
     type ``integer``, values outside 0 to 2^64 - 1 have no element. Nothing is raised or reported.
     """
-    import pyarrow as pa
-
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     parts = [by_values(chunk, partial(_elements, key_type, hash_key)) for chunk in chunks]
     elements, valid = zip(*parts, strict=True) if parts else ((), ())
@@ -118,7 +110,6 @@ def named_key_elements(
     those that are too long for their fingerprints to contain them. Two of these with the same
     fingerprint cannot be found.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     listed: list[KeyBatch] = []
@@ -147,8 +138,6 @@ def named_key_elements(
 
 def _hashed(distinct: pa.Array, key_type: KeyType, hash_key: HashKey) -> NDArray[np.uint64]:
     """Returns the elements of texts that are large binary, without null."""
-    import pyarrow as pa
-
     as_text = distinct.view(pa.large_string()) if key_type == "text" else distinct
     return universe_elements(as_text, hash_key)
 
@@ -157,8 +146,6 @@ def clamped_numbers(
     column: pa.Array | pa.ChunkedArray, largest: int
 ) -> tuple[NDArray[np.int64], Mask]:
     """Returns whole numbers, clamped to 0..largest, and a mask of the records that have one."""
-    import pyarrow as pa
-
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     numbers, valid = [np.zeros(0, np.int64)], [_NOTHING[1]]
     for chunk in chunks:

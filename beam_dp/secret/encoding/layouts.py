@@ -8,7 +8,7 @@ import enum
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,14 +25,9 @@ from beam_dp.domain.texts import int64_of, number_of, time_of
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.secret.encoding.canonical import NANOSECONDS, canonical_bytes
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 def is_indirect(kind: pa.DataType) -> bool:
     """Returns whether arrays of this type are dictionary-encoded or run-end encoded."""
-    import pyarrow as pa
-
     return bool(pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind))
 
 
@@ -40,8 +35,6 @@ def may_be_address(kind: pa.DataType) -> bool:
     """Returns whether values of this type may be addresses of objects (8 bytes, from polars)."""
     # Addresses can't serve as ids: a person has a different address in every record. An 8-byte id
     # stored as ``binary`` is accepted.
-    import pyarrow as pa
-
     if isinstance(kind, pa.BaseExtensionType):
         return may_be_address(kind.storage_type)
     if is_indirect(kind):
@@ -54,8 +47,6 @@ def may_be_address(kind: pa.DataType) -> bool:
 def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Returns the distinct values of a dictionary or runs, and each entry's position in them."""
     # Arrow's own decoding does not support many types of values.
-    import pyarrow as pa
-
     if pa.types.is_run_end_encoded(array.type):
         stop = array.offset + len(array)
         ends = np.clip(array.run_ends.to_numpy(), array.offset, stop)
@@ -72,8 +63,6 @@ def values_and_places(array: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def as_bytes(array: pa.Array) -> pa.Array | None:
     """Returns strings or bytes as (large) binary, without validation; None for other types."""
-    import pyarrow as pa
-
     types, kind = pa.types, array.type
     if types.is_string(kind) or types.is_binary(kind):
         return array.view(pa.binary())
@@ -129,8 +118,6 @@ def by_values(
     An extension array is read as its storage; null in a dictionary or in runs becomes zero.
     ``read`` returns arrays with one entry per value along the last axis.
     """
-    import pyarrow as pa
-
     if isinstance(array, pa.ExtensionArray):
         return by_values(array.storage, read)
     if is_indirect(array.type):
@@ -201,8 +188,6 @@ def by_distinct(
 
 def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
     """Returns the integers in strings such as `` +07 `` or ``5.0``, and a mask of such strings."""
-    import pyarrow as pa
-
     # Arrow also reads 0x1F, which is not an integer here.
     plain = not _holds_letter_x(values)
     return _parse(values, pa.int64(), np.int64, _PLAIN_INTEGER, int64_of, whole_column=plain)
@@ -210,8 +195,6 @@ def parse_integers(values: pa.Array) -> tuple[NDArray[np.int64], Mask]:
 
 def parse_numbers(values: pa.Array) -> tuple[NDArray[np.float64], Mask]:
     """Returns the numbers (NaN and infinity, too) in strings, and a mask of these strings."""
-    import pyarrow as pa
-
     return _parse(values, pa.float64(), np.float64, _PLAIN_NUMBER, number_of, whole_column=True)
 
 
@@ -225,7 +208,6 @@ def _parse(
     whole_column: bool,
 ) -> tuple[NDArray[Any], Mask]:
     """Parses plain numbers with Arrow, and calls ``read`` once for each other distinct string."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if whole_column:
@@ -252,7 +234,6 @@ def _parse(
 
 def positions(values: pa.Array, choices: list[Any], code_of: Any) -> NDArray[np.int64]:
     """Returns the code of each value, -1 if the value is not among the choices."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     place = pc.fill_null(pc.index_in(values, pa.array(choices, values.type)), len(choices))
@@ -263,14 +244,10 @@ def positions(values: pa.Array, choices: list[Any], code_of: Any) -> NDArray[np.
 
 def as_string(values: pa.Array) -> pa.Array:
     """Returns bytes as a string type, which Arrow's text functions require, without copying."""
-    import pyarrow as pa
-
     return values.view(pa.large_string() if values.type == pa.large_binary() else pa.string())
 
 
 def _holds_letter_x(values: pa.Array) -> bool:
-    import pyarrow as pa
-
     _, offsets, data = values.buffers()
     if data is None or not len(values):
         return False
@@ -299,8 +276,6 @@ def seconds_of(column: pa.Array) -> NDArray[np.int64]:
 
 def _read_times(values: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Returns the seconds of values in a plain array, and the mask of values that are times."""
-    import pyarrow as pa
-
     kind, has_time = values.type, not_null(values)
     if pa.types.is_timestamp(kind):
         return _filled(values.view(pa.int64())) // (_A_SECOND // NANOSECONDS[kind.unit]), has_time

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribute
@@ -15,9 +16,6 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
 from beam_dp.domain.texts import integer_key, integer_of, plain_integer, time_of
 from beam_dp.secret.encoding import layouts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 
 class Coded(NamedTuple):
@@ -299,8 +297,6 @@ class ListedLevels(Levels):
 
     def floats(self, values: NDArray[Any]) -> Coded:
         """Encodes floats of any numpy type; NaN has no code."""
-        import pyarrow as pa
-
         coded = self._whole_floats(values)
         if not self._lists_floats or coded.outside is None:
             return coded
@@ -332,8 +328,6 @@ class ListedLevels(Levels):
         return np.array([self._plain.get(text or b"", -1) for text in plain], np.int64)
 
     def _code_of_boolean(self, word: bytes) -> int:
-        import pyarrow as pa
-
         code = int(self._codes[self._finder.find(pa.array([word]))[0]])
         return code if code >= 0 else int(self._usual.find(np.array([word == b"true"], "u1"))[0])
 

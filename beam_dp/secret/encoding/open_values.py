@@ -11,9 +11,10 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import OTHER_LABEL, Attribute
@@ -31,9 +32,6 @@ from beam_dp.secret.encoding.keys import MAX_LISTED_BYTES, key_texts
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, by_values, float_texts, normal_bytes
 from beam_dp.secret.encoding.records import column_of, encode_batch, encode_column
 from beam_dp.secret.encoding.units import SHORT_BYTES, unit_fingerprints
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MAX_COLUMNS = 2**16
 _ROWS = 2**16  # rows per step, so that texts stay in the cache and have less than 2 GiB
@@ -114,8 +112,6 @@ def _names(texts: pa.Array) -> NDArray[np.uint64]:
 
 def _counted(number: int, places: NDArray[Any], texts: pa.Array) -> tuple[KeyBatch, None]:
     """Returns the number of records of each text. Place 0 is for values that are not counted."""
-    import pyarrow as pa
-
     counts = np.bincount(places, minlength=len(texts) + 1)[1:]
     present = np.flatnonzero(counts)
     weights = counts.take(present).astype(np.int64) * GRID
@@ -130,7 +126,6 @@ def _with_units(
     names: NDArray[np.uint64],
     units: NDArray[np.uint64],
 ) -> tuple[KeyBatch, KeyBatch]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     rows = np.flatnonzero(places)
@@ -159,8 +154,6 @@ def _text_places(
 
     Texts may repeat. The place of a value that is not counted is 0.
     """
-    import pyarrow as pa
-
     listed: list[pa.Array] = [pa.array([], pa.large_binary())]
     parts = [np.zeros(0, np.int64)]
 
@@ -183,8 +176,6 @@ def _text_places(
 
 def _texts(chunk: pa.Array) -> pa.Array:
     """Returns values as the texts that a categorical attribute compares; null for other values."""
-    import pyarrow as pa
-
     if pa.types.is_boolean(chunk.type):
         return chunk.cast(pa.string()).view(pa.binary())
     if pa.types.is_floating(chunk.type):
@@ -199,7 +190,6 @@ def _candidates(
     attribute: Attribute, number: int, distinct: pa.Array
 ) -> tuple[NDArray[np.intp], pa.Array]:
     """Returns the rows of the texts to count, and these texts with the column's prefix."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     normal = _normal_forms(attribute, distinct)
@@ -217,8 +207,6 @@ def _candidates(
 
 def _normal_forms(attribute: Attribute, texts: pa.Array) -> pa.Array:
     """Returns the normal form of each text; null for bytes that are not UTF-8."""
-    import pyarrow as pa
-
     if attribute.case == "exact" and not attribute.trim:
         try:
             return texts.cast(pa.large_string())
@@ -239,7 +227,6 @@ def _leaf_places(
 
 @functools.lru_cache(maxsize=64)
 def _leaf_texts(number: int, num_leaves: int) -> pa.Array:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     leaves = pa.array(np.arange(num_leaves)).cast(pa.large_string()).view(pa.large_binary())

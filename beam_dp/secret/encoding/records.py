@@ -22,9 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
@@ -37,9 +38,6 @@ from beam_dp.secret.encoding.canonical import NANOSECONDS
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, union_parts
 from beam_dp.secret.encoding.levels import Coded, Levels, inside, levels_of
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _WINDOW = 2**16  # records per step, so that eight narrow columns fit in the cache
 
@@ -141,8 +139,6 @@ def encode_cells(domain: Domain, batch: pa.RecordBatch | pa.Table) -> NDArray[An
 
 def column_of(batch: pa.RecordBatch | pa.Table, name: str) -> Any:
     """Returns the column with this name, or nulls if it is missing; refuses several of the name."""
-    import pyarrow as pa
-
     places = batch.schema.get_all_field_indices(name)
     if len(places) > 1:
         raise UnreadableError("column", name, ONE_COLUMN)
@@ -200,8 +196,6 @@ def _join(groups: list[tuple[NDArray[Any], int]], bits: int) -> list[tuple[NDArr
 
 def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
     """Yields the codes of an array, window by window, with the codes of ``other`` and null."""
-    import pyarrow as pa
-
     while isinstance(column, pa.ExtensionArray):
         column = column.storage
     dictionary = _code_dictionary(levels, column) if pa.types.is_dictionary(column.type) else None
@@ -215,8 +209,6 @@ def _windows(levels: Levels, column: pa.Array) -> Iterator[Coded]:
 
 def _code_dictionary(levels: Levels, column: pa.Array) -> Coded:
     """Returns the codes of a dictionary's entries, followed by the code of null."""
-    import pyarrow as pa
-
     entries = [*_windows(levels, column.dictionary), _code(levels, pa.nulls(1))]
     outside = ~np.concatenate([inside(coded) for coded in entries])
     return Coded(np.concatenate([coded.codes for coded in entries]), outside)
@@ -236,8 +228,6 @@ def _look_up(dictionary: Coded, indices: pa.Array) -> Coded:
 
 def _code(levels: Levels, window: pa.Array) -> Coded:
     """Encodes a short array that is neither a dictionary nor an extension."""
-    import pyarrow as pa
-
     try:
         coded = _code_by_type(levels, window)
     except pa.ArrowException:
@@ -249,7 +239,6 @@ def _code(levels: Levels, window: pa.Array) -> Coded:
 
 def _code_by_type(levels: Levels, window: pa.Array) -> Coded:
     """Encodes an array by its Arrow type; the codes of nulls are arbitrary."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     kind = window.type
@@ -320,8 +309,6 @@ def _settle(levels: Levels, coded: Coded, nulls: Mask | None) -> Coded:
 
 def _numbers(window: pa.Array) -> NDArray[Any]:
     """Returns an array of integers or floats as a view; entries of nulls are arbitrary."""
-    import pyarrow as pa
-
     kind = window.type
     # Arrow's own conversion of types imports pandas, which is slow.
     letter = "f" if pa.types.is_floating(kind) else "i" if pa.types.is_signed_integer(kind) else "u"

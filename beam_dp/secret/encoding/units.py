@@ -19,17 +19,15 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.texts import plain_integers
 from beam_dp.secret.encoding import layouts
 from beam_dp.secret.encoding.canonical import NANOSECONDS, canonical_bytes, time_of_object
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # The fingerprint of a value of at most this length contains the value.
 SHORT_BYTES = 15
@@ -60,8 +58,6 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
     Each value is converted independently of other values: Arrow only sees values of one declared
     type, and mixed values become a union. Scalars of numpy or Arrow, and buffers, count as values.
     """
-    import pyarrow as pa
-
     types = {*map(type, values)} - {type(None)}
     if not types:
         return pa.nulls(len(values))
@@ -78,8 +74,6 @@ def arrow_column(values: Sequence[Any]) -> pa.Array:
 
 def _union(values: Sequence[Any]) -> pa.UnionArray:
     """Returns a union with one child per type; values of other types become canonical texts."""
-    import pyarrow as pa
-
     kinds = [pa.null(), pa.bool_(), pa.int64(), pa.float64(), pa.binary(), pa.binary()]
     kinds += [pa.date32(), *(pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in _ZONES)]
     children: list[list[Any]] = [[] for _ in kinds]
@@ -124,8 +118,6 @@ def _meaning(value: Any) -> tuple[int, Any]:
         return _FLOAT, float(value)
     if isinstance(value, decimal.Decimal) and value.is_nan():
         return _FLOAT, math.nan
-    import pyarrow as pa
-
     if isinstance(value, pa.Scalar):
         read = _read(value)
         return (_OPAQUE, bytes(read)) if isinstance(read, _Time) else _meaning(read)
@@ -158,8 +150,6 @@ def unit_fingerprints(
     Null, NaN, values without a canonical text (``canonical_bytes``) and addresses of objects
     (``may_be_address``) are not units.
     """
-    import pyarrow as pa
-
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     parts = [layouts.by_values(chunk, _fingerprints) for chunk in chunks]
     if not parts:
@@ -187,8 +177,6 @@ def _mix_pair(raw: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 def short_values(fingerprints: NDArray[np.uint64]) -> pa.Array:
     """Returns the values, as large binary, of fingerprints that contain them; null for others."""
-    import pyarrow as pa
-
     high, low = fingerprints
     high = high ^ mix(low ^ np.uint64(_KEYS[2]))
     low = low ^ mix(high ^ np.uint64(_KEYS[1]))
@@ -207,8 +195,6 @@ def short_values(fingerprints: NDArray[np.uint64]) -> pa.Array:
 
 
 def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    import pyarrow as pa
-
     kind = chunk.type
     if layouts.may_be_address(kind):
         return np.zeros((2, len(chunk)), np.uint64), np.zeros(len(chunk), np.bool_)
@@ -232,8 +218,6 @@ def _fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_
 
 def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
     """Returns floats as integers if all floats are whole, otherwise as strings; NaN as null."""
-    import pyarrow as pa
-
     values = chunk.cast(pa.float64()).to_numpy(zero_copy_only=False)  # null as NaN
     missing = np.isnan(values)
     small = np.where(missing, 0, values)
@@ -243,8 +227,6 @@ def _whole_floats_as_integers(chunk: pa.Array) -> pa.Array:
 
 
 def _integer_fingerprints(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    import pyarrow as pa
-
     # Short integers have at most 15 characters, including the minus sign.
     long = (numbers >= 10**15) | (numbers <= -(10**14))
     short = pa.array(np.where(long, 0, numbers)).cast(pa.string()).cast(pa.binary())
@@ -255,7 +237,6 @@ def _integer_fingerprints(numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
 
 
 def _bytes_fingerprints(column: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     column, has_unit = plain_integers(column), layouts.not_null(column)
@@ -298,8 +279,6 @@ def _long_fingerprint(value: bytes) -> bytes:
 
 def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[np.bool_]]:
     """Returns fingerprints of values of other types, converted to Python objects."""
-    import pyarrow as pa
-
     kind = chunk.type
     if pa.types.is_struct(kind) and kind.names == [_OPAQUE_FIELD]:
         return _fingerprints(*chunk.flatten())
@@ -313,8 +292,6 @@ def _object_fingerprints(chunk: pa.Array) -> tuple[NDArray[np.uint64], NDArray[n
 
 def _temporal_texts(chunk: pa.Array) -> list[_Time | None]:
     """Returns canonical texts of times, including values beyond the range of Python's types."""
-    import pyarrow as pa
-
     kind = chunk.type
     if pa.types.is_date(kind):
         days = pa.types.is_date32(kind)
@@ -339,8 +316,6 @@ def _read(scalar: pa.Scalar) -> object:
     """Returns the Python value, with maps as dictionaries and times as canonical texts."""
     # Arrow's own conversion needs pandas for nanoseconds, and a time zone database. But a unit must
     # not depend on the packages that are installed on a worker.
-    import pyarrow as pa
-
     if not scalar.is_valid:
         return None
     kind = scalar.type

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.horizon import Horizon, counted_windows
@@ -14,9 +15,6 @@ from beam_dp.domain.universe import Domain
 from beam_dp.secret.encoding.batch import Columns, RecordWords
 from beam_dp.secret.encoding.layouts import seconds_of
 from beam_dp.secret.encoding.records import both, column_of, encode_batch, kept_records, units_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _ROWS = 2**14  # rows per step, so that cells and times of windows fit in the cache
 

@@ -6,9 +6,10 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from beam_dp.domain.ordered import IntegerAttribute
@@ -29,10 +30,6 @@ from beam_dp.secret.encoding.open_values import (
 from beam_dp.secret.encoding.records import EncodedBatch, encode_records
 from beam_dp.secret.encoding.units import mix, short_values
 from beam_dp.secret.summaries.histogram import HistogramAccumulator
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 # The largest sum; larger sums are capped. Sums of sketches may wrap around at 2^64, because all
 # later sums are modulo 2^64, too. Sums of elements are compared with thresholds and must not wrap.
@@ -89,8 +86,6 @@ def merged_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
 
     Names without weight are kept, because their texts may belong to weights in other batches.
     """
-    import pyarrow as pa
-
     names = np.concatenate([_NAMELESS, *(_names_of(batch) for batch in batches)], axis=1)
     keys = np.concatenate([np.zeros(0, np.uint64), *(batch.keys for batch in batches)])
     weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
@@ -129,8 +124,6 @@ def known_texts(merged: KeyBatch) -> pa.Array:
 
 def merged_by_text(batches: Sequence[KeyBatch]) -> KeyBatch:
     """Returns the sum of the weights of each text, for batches whose texts determine the keys."""
-    import pyarrow as pa
-
     texts = [batch.texts for batch in batches if batch.texts is not None]
     encoded = pa.concat_arrays([pa.array([], pa.large_binary()), *texts]).dictionary_encode()
     places = encoded.indices.to_numpy()
@@ -146,8 +139,6 @@ _HASHED_TEXTS = 2**14
 
 def split_by_text(batch: KeyBatch) -> Iterator[tuple[int, KeyBatch]]:
     """Yields (partition, rows) for each of 256 partitions; equal texts are in the same one."""
-    import pyarrow as pa
-
     assert batch.texts is not None
     starts = range(0, batch.num_rows, _HASHED_TEXTS)
     hashed = [_partitions(batch.texts.slice(start, _HASHED_TEXTS)) for start in starts]
@@ -238,7 +229,6 @@ class ValueCounts:
 
 def value_counts(columns: OpenColumns, counts: ElementCounts) -> ValueCounts:
     """Returns the sums of each column, from sums whose elements are the numbers of columns."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     assert counts.texts is not None
@@ -287,8 +277,6 @@ def _columns(values: list[KeyBatch]) -> list[NDArray[Any]]:
 
 
 def _counts(merged: KeyBatch) -> ElementCounts:
-    import pyarrow as pa
-
     places = np.flatnonzero(merged.weights)
     texts = known_texts(merged)
     return ElementCounts(merged.keys[places], merged.weights[places], texts.take(pa.array(places)))
