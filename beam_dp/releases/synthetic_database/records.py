@@ -53,7 +53,8 @@ def distinct_records(
     result has the smallest unsigned type. ``counts``: the number of records per row, by default 1.
     """
     words = list(domain.words(codes))
-    order = lexicographic_order(words)
+    # Equal records stay in the given order.
+    order = np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
     first = np.zeros(order.size, bool)
     first[:1] = True
     for word in words:
@@ -70,11 +71,6 @@ def distinct_records(
         for column, size in zip(codes, domain.shape, strict=True)
     )
     return distinct, counts.astype(np.int64)
-
-
-def lexicographic_order(words: Sequence[NDArray[np.int64]]) -> NDArray[np.intp]:
-    """Returns the places of records in ascending order; equal records stay in the given order."""
-    return np.lexsort(words[::-1]) if len(words) > 1 else np.argsort(words[0], kind="stable")
 
 
 class ReadRecords:

@@ -86,7 +86,8 @@ def merged_by_name(batches: Sequence[KeyBatch]) -> KeyBatch:
 
     Names without weight are kept, because their texts may belong to weights in other batches.
     """
-    names = np.concatenate([_NAMELESS, *(_names_of(batch) for batch in batches)], axis=1)
+    parts = [batch.names for batch in batches if batch.names is not None]
+    names = np.concatenate([_NAMELESS, *parts], axis=1)
     keys = np.concatenate([np.zeros(0, np.uint64), *(batch.keys for batch in batches)])
     weights = np.concatenate([np.zeros(0, np.int64), *(batch.weights for batch in batches)])
     distinct, places = distinct_units(names)
@@ -179,10 +180,6 @@ def _partitions(texts: pa.Array) -> NDArray[np.uint8]:
 
 
 _NAMELESS = np.zeros((2, 0), np.uint64)
-
-
-def _names_of(batch: KeyBatch) -> NDArray[np.uint64]:
-    return _NAMELESS if batch.names is None else batch.names
 
 
 _KINDS = frozenset((str, bytes, int))

@@ -313,12 +313,8 @@ def _named_shards(batch: KeyBatch) -> Iterator[tuple[int, bytes]]:
 class _JoinPartition(beam.DoFn):
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[bytes]:
-        return iter(list(_joined_shards(partition[1])))
-
-
-def _joined_shards(shards: Iterable[bytes]) -> Iterator[bytes]:
-    """Yields the counts of a partition's keys, with their texts."""
-    return listed_shards(merged_by_name(list(map(_named_batch, shards))))
+        """Yields the counts of a partition's keys, with their texts."""
+        return iter(list(listed_shards(merged_by_name(list(map(_named_batch, partition[1]))))))
 
 
 def listed_shards(merged: KeyBatch) -> Iterator[bytes]:
