@@ -59,9 +59,6 @@ from beam_dp.views.terminal import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-    from beam_dp.views.cells import Truth
-
 
 _FIGURES = "mean", "standard deviation", "5 %", "median", "95 %"
 _SHARES = "beyond the edges", "in other", "without a level", "in other of the release"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from beam_dp.privacy.guarantee import Guarantee
     from beam_dp.releases.release import AnyRelease, LeftOut
 
-
 _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
 _SHOWN_FOUND = 8

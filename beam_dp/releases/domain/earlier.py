@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from beam_dp.privacy.ledger.entries import Entry
     from beam_dp.privacy.ledger.ledger import Ledger
 
-
 # The folder for the choice of the records per unit, in that of the release that follows.
 RECORDS_FOLDER = "records_per_unit"
 # The parameter that names the choice, if it was paid for apart.
