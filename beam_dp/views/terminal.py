@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
 from beam_dp.errors import InputError
-from beam_dp.releases.parts import view_of
 from beam_dp.views.markup import table, text
 
 if TYPE_CHECKING:
@@ -274,6 +273,8 @@ def moment(seconds: int, form: str = "%Y-%m-%dT%H:%M:%SZ") -> str:
 
 def summary_of(release: AnyRelease) -> str:
     """Returns what `beam-dp describe` prints, as plain text."""
+    from beam_dp.releases.parts import view_of
+
     shown = view_of(release.KIND).describe(release)
     return "\n".join(line.rstrip() for line in printed_lines(shown))
 

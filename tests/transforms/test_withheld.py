@@ -34,7 +34,7 @@ UNGUARDED = {
     "read._SplitFile.process": "sees names of files, and becomes the file's name if it fails",
     "read._ReadRange.process": "becomes the file's name if it fails",
     "read.list_files": "sees the pattern",
-    "sketches.self._encode": "is a DoFn, whose methods are guarded",
+    "count_keys.self._encode": "is a DoFn, whose methods are guarded",
     "released_rows._read_rows": "sees a committed release",
     "windows._windows": "sees the name of a folder",
     "released_rows.self.arguments": "are names and declared attributes",
