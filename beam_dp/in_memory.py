@@ -234,15 +234,15 @@ def _counted(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Any:
     if isinstance(plan, RecordsPlan):
         return counted_units(plan.declared, plan.whole.privacy_unit, plan.max_records, batches)
     accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
-    how = plan.domain, plan.guarantee.privacy_unit, accumulator.as_cells
+    domain, unit, as_cells = plan.domain, plan.guarantee.privacy_unit, accumulator.as_cells
     if plan.left_out is None:
-        encoded = (encode_records(*how, batch) for batch in batches)
-        return _summary(accumulator, encoded, plan.domain, plan.guarantee, plan.unit_costs), None
-    both = [encode_all_records(*how, batch) for batch in batches]
+        encoded = (encode_records(domain, unit, as_cells, batch) for batch in batches)
+        return _summary(accumulator, encoded, domain, plan.guarantee, plan.unit_costs), None
+    both = [encode_all_records(domain, unit, as_cells, batch) for batch in batches]
     inside, outside = ([pair[side] for pair in both] for side in range(2))
     counts = HistogramAccumulator(plan.left_out.domain)
     left_out = _summary(counts, iter(outside), plan.left_out.domain, plan.guarantee, None)
-    summary = _summary(accumulator, iter(inside), plan.domain, plan.guarantee, plan.unit_costs)
+    summary = _summary(accumulator, iter(inside), domain, plan.guarantee, plan.unit_costs)
     return summary, left_out.counts
 
 
@@ -257,8 +257,8 @@ def _summary(
     if guarantee.privacy_unit != RECORD:
         words = RecordWords(domain)
         cost_limit = None if unit_costs is None else CostLimit(words, unit_costs)
-        most = guarantee.max_records_per_unit
-        batches = iter([limit_records(words, batches, most, cost_limit)])
+        limit = guarantee.max_records_per_unit
+        batches = iter([limit_records(words, batches, limit, cost_limit)])
     state = accumulator.create()
     for batch in batches:
         state = accumulator.add_batch(state, batch)
