@@ -122,9 +122,9 @@ def _of_python(value: object) -> str:
 
 def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Refuses a value that is not one of a few strings."""
-    known = tuple(choices)
-    if value not in known:
-        *others, last = map(repr, known)
+    texts = tuple(choices)
+    if value not in texts:
+        *others, last = map(repr, texts)
         raise InputError(name, value, f"must be {', '.join(others)} or {last}")
 
 
@@ -136,7 +136,7 @@ def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ..
     is_class = isinstance(value, type)  # a class has the methods of its objects
     if isinstance(value, kinds) and not is_class:
         return
-    has_methods = methods and all(callable(getattr(value, each, None)) for each in methods)
+    has_methods = methods and all(callable(getattr(value, method, None)) for method in methods)
     if has_methods and not is_class:
         return
     if isinstance(value, type):

@@ -83,11 +83,11 @@ def _read(rows: Any, release: SyntheticDatabase) -> pa.Table:
     except InputError as error:
         raise InputError("rows", error.value, error.condition) from None
     names = [*given.types]
-    known = [attribute for attribute in release.domain if attribute.name in given.types]
-    if not known:
+    columns = [attribute for attribute in release.domain if attribute.name in given.types]
+    if not columns:
         condition = f"must have a column of the release, such as {release.domain.names[0]}"
         raise InputError("rows", names[:3], condition)
-    for attribute in known:
+    for attribute in columns:
         given.check_column("rows", attribute.name, attribute)
     batches = list(given.batches(names))
     if not sum(batch.num_rows for batch in batches):

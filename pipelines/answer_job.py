@@ -197,8 +197,8 @@ def _accuracy(card: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str
     plan, settings = card["plan"], card.get("settings")
     sure = surely(plan["failure_probability"])
     if "margin" in plan:
-        told = f"No missed answer is larger by more than {plan['margin']:,.1f} records"
-        return f"{told}, and every answer is within {plan['bound']:,.1f}, {sure}."
+        sentence = f"No missed answer is larger by more than {plan['margin']:,.1f} records"
+        return f"{sentence}, and every answer is within {plan['bound']:,.1f}, {sure}."
     if settings is None:
         return f"Every answer is within {plan['bound']:,.1f} records, {sure}."
     num_answers = sum(row["error"] is None for row in rows)

@@ -114,10 +114,10 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         domain = read_domain(given)
         queries = LinearQueries(domain)
     numbered = [
-        (number, each)
+        (number, entry)
         for number, line in enumerate(_read_queries(given["queries"], domain, family), start=1)
         if line.strip()
-        for each in _expanded(queries, line, number, given["queries"])
+        for entry in _expanded(queries, line, number, given["queries"])
     ]
     lines = tuple(line for _, line in numbered)
     asked = tuple(read_line(queries, line) for line in lines)
@@ -164,8 +164,8 @@ def _plan(
             **{"num_questions": resumed, **options},
             starts_from_release="start_from" in given,
         )
-    known = dict.fromkeys(line.query for line in asked if line.query is not None)
-    workload = linear_workload.LinearWorkload(domain, tuple(known))
+    distinct = dict.fromkeys(line.query for line in asked if line.query is not None)
+    workload = linear_workload.LinearWorkload(domain, tuple(distinct))
     if given["mechanism"] == TOP_QUERIES:
         return plan_top_queries(workload, guarantee, num_records, **options)
     noise = cast(Distribution, f"discrete_{given['mechanism']}")

@@ -83,7 +83,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
         raise InputError(name, error.value, error.condition) from None
     check, refusals = check_sample(domain, sample)
     if "json" in given:
-        found = {
+        report = {
             "rows": check.num_rows,
             "left_out": check.num_left_out,
             "malformed_lines": dict(check.faults.most_common(limit)),
@@ -91,7 +91,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
             "refusals": refusals,
             "attributes": [column.to_json(limit) for column in check.columns],
         }
-        print(json.dumps(found, ensure_ascii=False))
+        print(json.dumps(report, ensure_ascii=False))
     else:
         _print(check, refusals, limit)
     return EXIT_LEFT_OUT if check.num_left_out or refusals else 0

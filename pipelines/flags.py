@@ -206,11 +206,11 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
 def read_rows(path: str, file_format: str | None, domain: Domain) -> pa.Table:
     """Returns all columns of files, in this process; columns of the domain must be readable."""
     reader = ReadRecords(path, file_format=file_format)
-    names, known = next(iter(reader.schemas.values())), {each.name: each for each in domain}
+    names, columns = next(iter(reader.schemas.values())), {column.name: column for column in domain}
     for name in names:
-        reader.check_column("input", name, known.get(name))
+        reader.check_column("input", name, columns.get(name))
     try:
-        tables = [pa.Table.from_batches([each]) for each in reader.batches(names, domain, names)]
+        tables = [pa.Table.from_batches([batch]) for batch in reader.batches(names, domain, names)]
         if tables:
             return pa.concat_tables(tables, promote_options="permissive")
     except ReadError as error:
@@ -233,8 +233,8 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))
     try:
-        found: Truth = exact.truth_of(release, domain, reader.batches(names, domain, times))
-        missing = [each for each in next(iter(reader.schemas.values())) if each not in names]
-        return replace(found, missing=missing)
+        originals: Truth = exact.truth_of(release, domain, reader.batches(names, domain, times))
+        missing = [name for name in next(iter(reader.schemas.values())) if name not in names]
+        return replace(originals, missing=missing)
     except ReadError as error:
         raise InputError("against", path, str(error)) from None

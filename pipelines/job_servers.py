@@ -85,11 +85,11 @@ def _no_java(launcher: str, least: int) -> str | None:
     """Returns the reason if a program does not start a recent enough Java, otherwise None."""
     if shutil.which(launcher) is None:
         return "is not a program"
-    told = ask_program(launcher, "-version")
-    if told is None:
+    output = ask_program(launcher, "-version")
+    if output is None:
         return "does not start"
-    version = re.search(r'version "(\d+)', told[1])
-    if told[0] != 0 or version is None:
+    version = re.search(r'version "(\d+)', output[1])
+    if output[0] != 0 or version is None:
         return "is not Java: -version shows no version"
     return f"is Java {version[1]}" if int(version[1]) < least else None
 
@@ -157,10 +157,10 @@ def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
         path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
     except (KeyError, OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
         raise FlagError(f"{condition} a program that can be read: {error}") from None
-    told = ask_program(path, "-h")
-    if told is None:
+    output = ask_program(path, "-h")
+    if output is None:
         raise FlagError(f"{condition} a program that starts on this machine")
-    if "-job_port" not in told[1]:
+    if "-job_port" not in output[1]:
         raise FlagError(f"{condition} Prism; it is another program")
     return str(os.path.abspath(path))
 

@@ -188,8 +188,8 @@ class Job(ABC):
         }
         if plan.left_out is not None:
             share = plan.left_out.to_json()["budget"]["left_out"]["epsilon"]
-            told = f"records outside the domain are counted, for epsilon {share:.4g} of the total"
-            rows["left out"] = told
+            text = f"records outside the domain are counted, for epsilon {share:.4g} of the total"
+            rows["left out"] = text
         memory = f"about {plan.memory_bytes / 1e6:,.0f} MB"
         rows["memory"] = f"{memory} on the worker that draws the noise"
         rows["budget"] = _cost(card.get("ledger"))
@@ -370,20 +370,20 @@ def other_than(release: Release, identity: Mapping[str, Any], token: Token | Non
     return difference(card, json.loads(json.dumps(identity)))
 
 
-def difference(found: Any, expected: Any, name: str = "") -> str | None:
+def difference(value: Any, expected: Any, name: str = "") -> str | None:
     """Returns a description of the first expected field that differs; None if all are equal.
 
     A card has more fields than are expected, but its domain and its job have no others.
     """
-    if isinstance(found, Mapping) and isinstance(expected, dict):
-        for key in {**expected, **found} if name.startswith(_WHOLE) else expected:
-            told = difference(found.get(key), expected.get(key), f"{name}.{key}" if name else key)
-            if told is not None:
-                return told
+    if isinstance(value, Mapping) and isinstance(expected, dict):
+        for key in {**expected, **value} if name.startswith(_WHOLE) else expected:
+            reason = difference(value.get(key), expected.get(key), f"{name}.{key}" if name else key)
+            if reason is not None:
+                return reason
         return None
-    if found == expected:
+    if value == expected:
         return None
-    return f"{name} is {shown(found)} there, and {shown(expected)} in this job"
+    return f"{name} is {shown(value)} there, and {shown(expected)} in this job"
 
 
 _WHOLE = ("domain", "flags")
@@ -405,10 +405,10 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:
     """Returns a warning if the noisy number of records is unexpected, otherwise None."""
-    found = release.noisy_number()
-    if found is None:
+    noisy = release.noisy_number()
+    if noisy is None:
         return None
-    number, error = found
+    number, error = noisy
     wrong = []
     # A noisy number of 0 or less is released as 1.
     if number <= max(_STANDARD_ERRORS * error, 1):
@@ -421,12 +421,12 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         )
     if not wrong:
         return None
-    told = (
+    sentence = (
         f"the noisy number of records is {number:,.0f} (standard error {error:,.3g}):"
         f" {' and '.join(wrong)}"
     )
     if expected is not None and number - expected > _STANDARD_ERRORS * error:
-        return f"{told}; check which files --input matches: some records may be read twice"
+        return f"{sentence}; check which files --input matches: some records may be read twice"
     if getattr(release, "left_out", None) is not None:
         advice = "`beam-dp describe` estimates how many were, and because of which attribute"
     else:
@@ -440,7 +440,7 @@ def warning_of_number(release: Release, expected: int | None) -> str | None:
         lost += ", without a unit or beyond --max_records_per_unit"
     if release.not_counted():
         lost += f", or {release.not_counted()}"
-    return f"{told}; many records may have been left out: {lost}; {advice}"
+    return f"{sentence}; many records may have been left out: {lost}; {advice}"
 
 
 def marginals_error(plan: MarginalsPlan) -> str:
@@ -468,8 +468,8 @@ def _cost(ledger: Mapping[str, Any] | None) -> str:
     if ledger is None:
         return "no ledger: releases from this data are not added up"
     total = ledger["budget"]
-    told = f"{ledger['dataset_id']}: epsilon {total['epsilon']:g}, delta {total['delta']:g}"
+    text = f"{ledger['dataset_id']}: epsilon {total['epsilon']:g}, delta {total['delta']:g}"
     if "remaining_epsilon" in ledger:
         left = down_to_digits(ledger["remaining_epsilon"], 4)
-        told += f"; before this release, epsilon {left:g} is left for a release of this kind"
-    return told
+        text += f"; before this release, epsilon {left:g} is left for a release of this kind"
+    return text

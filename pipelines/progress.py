@@ -80,12 +80,12 @@ class Step:
             return text
         # If other programs use the processor, a second of processor time takes longer.
         pace = max(seconds / busy, 1.0) if busy > 0 else 1.0
-        least, most = ((each - busy) * pace for each in self.usual)
-        if most <= 0:
+        least, largest = ((usual - busy) * pace for usual in self.usual)
+        if largest <= 0:
             return f"{text}, longer than usual"
         if least <= 0:
-            return f"{text}, at most about {most:.0f} s left"
-        return f"{text}, about {least:.0f} to {most:.0f} s left"
+            return f"{text}, at most about {largest:.0f} s left"
+        return f"{text}, about {least:.0f} to {largest:.0f} s left"
 
 
 class WorkerPrints:
@@ -236,7 +236,7 @@ class Progress:
             redirect_stdout=False,
         ) as live:
             task = live.add_task(is_working(), total=None)
-            self._show = lambda told: live.update(task, description=told)
+            self._show = lambda words: live.update(task, description=words)
             try:
                 yield
             finally:

@@ -45,7 +45,7 @@ from .stages import DOMAIN_SHARE, LIMIT, MOST, read_share, staged
 
 MECHANISM = Flag(
     "mechanism",
-    "; ".join(f"{name} {each.summary}" for name, each in SYNTHETIC.items()),
+    "; ".join(f"{name} {mechanism.summary}" for name, mechanism in SYNTHETIC.items()),
     default=MWEM.name,
     choices=tuple(SYNTHETIC),
 )

@@ -95,8 +95,8 @@ def _read(
     from apache_beam.yaml.main import build_pipeline_components_from_argv
 
     # A file need not name this package as a provider. Providers that it names come first.
-    own = yaml_provider.merge_providers(yaml_provider.load_providers(PROVIDERS))
-    yaml_provider.standard_providers().update(own)
+    providers = yaml_provider.merge_providers(yaml_provider.load_providers(PROVIDERS))
+    yaml_provider.standard_providers().update(providers)
     argv = [*(f"--{name}={text}" for name, text in given.items()), *beam_flags]
     options, build, _ = build_pipeline_components_from_argv(argv)
     return options, build
@@ -117,8 +117,8 @@ def _told(error: BaseException, path: str = "") -> str:
     cause = chain[-1]
     places = [
         frame.filename.replace("\\", "/")
-        for each in chain
-        for frame in traceback.extract_tb(each.__traceback__)
+        for part in chain
+        for frame in traceback.extract_tb(part.__traceback__)
     ]
     if isinstance(cause, ImportError):
         is_shown = (fault := public_fault(cause)) is not None and _is_named(cause, path)

@@ -39,9 +39,9 @@ def runner_name(text: str) -> str:
     Beam accepts the names of its own runners in upper or lower case, and without "Runner"; other
     runners need their full names.
     """
-    known = {name.lower(): name for name in beam_options.StandardOptions.KNOWN_RUNNER_NAMES}
+    runners = {name.lower(): name for name in beam_options.StandardOptions.KNOWN_RUNNER_NAMES}
     short = text.lower()
-    return known.get(short) or known.get(f"{short}runner") or text.rpartition(".")[2]
+    return runners.get(short) or runners.get(f"{short}runner") or text.rpartition(".")[2]
 
 
 def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None:
@@ -220,12 +220,12 @@ def _prepared(
 ) -> Finding:
     place = os.environ.get(variable, "")
     if urlsplit(place).scheme:
-        told = f"{variable} names {place}, which is fetched before a job, and was not tried"
-        return Finding("missing", runner, told)
+        text = f"{variable} names {place}, which is fetched before a job, and was not tried"
+        return Finding("missing", runner, text)
     try:
         prepare(beam_options.PipelineOptions([f"--runner={runner}"]))
     except FlagError as error:
         flag = r"^--\w+( is required with --runner \w+|: '\w+' is not valid)"
         return Finding("missing", runner, re.sub(flag, "not set up", str(error)))
-    told = "is installed; jobs need an account" if runner == _DATAFLOW[0] else f"found: {place}"
-    return Finding("works", runner, told)
+    text = "is installed; jobs need an account" if runner == _DATAFLOW[0] else f"found: {place}"
+    return Finding("works", runner, text)

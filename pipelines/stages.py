@@ -64,13 +64,10 @@ DOMAIN_SHARE = number_flag(
     "SHARE",
 )
 # Flags that don't change what is released, or that the card states in another form.
-_NOT_STATED = frozenset(
-    [
-        *("domain", "domain_share", "output", "ledger", "dataset_id", "who", "purpose"),
-        *("epsilon", "delta", "neighboring", "privacy_unit", "max_records_per_unit"),
-        *("validate_only", "json", "expect_records", "allow_large_delta"),
-    ]
-)
+_PROMISE = {"epsilon", "delta", "neighboring", "privacy_unit", "max_records_per_unit"}
+_PAYMENT = {"ledger", "dataset_id", "who", "purpose"}
+_RUN = {"output", "validate_only", "json", "expect_records", "allow_large_delta"}
+_NOT_STATED = _PROMISE | _PAYMENT | _RUN | {"domain", "domain_share"}
 _NOTE = "job.json"
 
 
@@ -99,13 +96,13 @@ def noted_job(output: str) -> dict[str, str] | None:
     store = store_for(output, "output")
     for draft in _notes(store):
         with contextlib.suppress(OSError, ValueError):
-            found: dict[str, str] = json.loads(store.read(f"{draft}/{_NOTE}"))
-            return found
+            job: dict[str, str] = json.loads(store.read(f"{draft}/{_NOTE}"))
+            return job
     return None
 
 
 def _notes(store: Store) -> list[str]:
-    return [each for each in store.drafts() if each.startswith(f"{DRAFT_PREFIX}{JOB}-")]
+    return [draft for draft in store.drafts() if draft.startswith(f"{DRAFT_PREFIX}{JOB}-")]
 
 
 @dataclass(frozen=True, kw_only=True)

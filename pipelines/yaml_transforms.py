@@ -239,8 +239,8 @@ class Rows(beam.PTransform, abc.ABC):
             condition = f"the input must be the output of {self._after.__name__}"
             raise ConfigError(f"{condition}; ReadRows reads an existing release")
         with in_words_of(self._flags):
-            told = operator.attrgetter(*self._told)
-            return released | "Released" >> beam.Map(told) | self._rows(maker._job)
+            contents = operator.attrgetter(*self._told)
+            return released | "Released" >> beam.Map(contents) | self._rows(maker._job)
 
     @abc.abstractmethod
     def _rows(self, job: Any) -> beam.PTransform:
@@ -352,21 +352,21 @@ def texts_of(
     """Returns the flags that a configuration is equivalent to, as typed values by name."""
     elsewhere = elsewhere or {}
     fields = [flag for flag in flags if flag.name not in elsewhere]
-    known = {flag.name: flag for flag in fields}
+    by_name = {flag.name: flag for flag in fields}
     texts: dict[str, str | None] = {flag.name: flag.default for flag in fields}
     for name, value in config.items():
-        if name in known:
-            texts[name] = _text(known[name], value)
+        if name in by_name:
+            texts[name] = _text(by_name[name], value)
         elif name == "error_handling":
             raise InputError(name, value, _ERROR_HANDLING)
         elif name in elsewhere and name in {flag.name for flag in flags}:
             raise InputError(name, value, elsewhere[name])
-        elif not known:
+        elif not by_name:
             raise FlagError(f"{name}: unknown field; there are none")
         else:
             raise FlagError(
-                f"{name}: unknown field; must be one of {', '.join(known)};"
-                f" the nearest is {nearest(str(name), list(known))!r}"
+                f"{name}: unknown field; must be one of {', '.join(by_name)};"
+                f" the nearest is {nearest(str(name), list(by_name))!r}"
             )
     check_texts(fields, texts)
     return {name: text for name, text in texts.items() if text is not None}
@@ -391,14 +391,14 @@ def _text(flag: Flag, value: object) -> str | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     if flag.name == ATTRIBUTES.name and isinstance(value, Sequence):
-        if value and all(isinstance(each, str) for each in value):
+        if value and all(isinstance(item, str) for item in value):
             return json.dumps(value, ensure_ascii=False)
         raise InputError(flag.name, value, "must be a list of names")
     if flag.name == "domain" and isinstance(value, Mapping):
         return _json(flag, value)
     if flag.name in _READ_AS_JSON[1:] and isinstance(value, Sequence):
-        if value and all(isinstance(each, Mapping) for each in value):
-            return "\n".join(_json(flag, each) for each in value)
+        if value and all(isinstance(item, Mapping) for item in value):
+            return "\n".join(_json(flag, item) for item in value)
         raise InputError(flag.name, value, "must be a list of mappings, or a string")
     kinds = "a string or a mapping" if flag.name == "domain" else "a string or a number"
     raise InputError(flag.name, value, f"must be {kinds}")

@@ -88,7 +88,7 @@ class ReleaseWindows(Release):
                 job.release().check_begun(records)
             job.pay_once(job.horizon_id)
             take_output(records.pipeline, job.output)
-        rows = released | "Row" >> beam.Map(lambda each: beam.Row(level=each[0], number=each[1]))
+        rows = released | "Row" >> beam.Map(lambda place: beam.Row(level=place[0], number=place[1]))
         rows.made_by = self
         return rows
 

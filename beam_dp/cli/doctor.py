@@ -37,11 +37,11 @@ EXTRAS = {
 
 
 class Finding(NamedTuple):
-    """The result of one check; ``told``: a version, or a purpose and how to install the part."""
+    """The result of one check; ``detail``: a version, or a purpose and how to install the part."""
 
     state: Literal["works", "missing", "broken"]
     what: str
-    told: str
+    detail: str
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -145,7 +145,7 @@ def _print(title: str, findings: Iterable[Finding]) -> None:
     print(f"{title}:")
     for finding in findings:
         start = f"  {finding.state:<8} {finding.what:<16} "
-        text = "".join(letter if letter.isprintable() else "?" for letter in finding.told)
+        text = "".join(letter if letter.isprintable() else "?" for letter in finding.detail)
         lines = textwrap.wrap(
             text,
             80,

@@ -89,8 +89,8 @@ def _print(draft: DomainDraft, output: str) -> None:
 
     points, console = draft.open_points, Console()
     open_rows = [
-        (str(each.attribute), each.key, "as above" if each.task == above else each.task)
-        for above, each in zip(["", *(point.task for point in points)], points, strict=False)
+        (str(point.attribute), point.key, "as above" if point.task == above else point.task)
+        for above, point in zip(["", *(point.task for point in points)], points, strict=False)
     ]
     attributes = counted(len(draft.attributes), "attribute")
     console.print(f"{output}: {attributes}, {counted(len(points), 'open point')}", markup=False)
@@ -102,7 +102,7 @@ def _print(draft: DomainDraft, output: str) -> None:
             console.print()
             console.print(plain_table(header, rows))
     print()
-    if nullable := [str(each["name"]) for each in draft.attributes if each.get("nullable") is True]:
+    if nullable := [str(item["name"]) for item in draft.attributes if item.get("nullable") is True]:
         names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
         words = "each of these columns gets an extra level."
         console.print(plain_text(f"The schema allows null in {names}; {words}"))

@@ -142,20 +142,20 @@ def _run(options: argparse.Namespace) -> None:
         check_plan(texts)
         from beam_dp.planning import tables  # this import takes a second
 
-        given = {name: text for name, text in texts.items() if text is not None}
+        flags = {name: text for name, text in texts.items() if text is not None}
         if asks_for_queries(texts):
-            plan = tables.plan_of_queries(given)
-        elif "windows" in given:
+            plan = tables.plan_of_queries(flags)
+        elif "windows" in flags:
             from beam_dp.planning.windows import plan_of_windows
 
-            plan = plan_of_windows(given)
+            plan = plan_of_windows(flags)
         else:
-            plan = tables.plan_of(given)
+            plan = tables.plan_of(flags)
     except InputError as error:
         if error.name not in _FLAG_OF:
             raise
         raise InputError(_FLAG_OF[error.name], error.value, error.condition) from None
-    if "json" in given:
+    if "json" in flags:
         print(json.dumps(plan.json, ensure_ascii=False))
     else:
         from rich.console import Console
@@ -165,13 +165,13 @@ def _run(options: argparse.Namespace) -> None:
         console.print(plan.shown)
         if plan.command is not None:
             print(f"\n{plan.command}")
-        if "domain" in given:
-            for line in tables.domain_lines(given):
+        if "domain" in flags:
+            for line in tables.domain_lines(flags):
                 console.print("", Text(line), sep="\n")
-    if "epsilon" in given:
+    if "epsilon" in flags:
         from beam_dp.privacy.guarantee import large_epsilon
 
-        if (advice := large_epsilon(number("epsilon", given["epsilon"]))) is not None:
+        if (advice := large_epsilon(number("epsilon", flags["epsilon"]))) is not None:
             print(f"warning: {advice}", file=sys.stderr)
 
 

@@ -80,11 +80,11 @@ def _verify(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(check.to_json(), ensure_ascii=False, indent=2))
     else:
-        Console().print(told(check))
+        Console().print(verification_table(check))
     return 0 if check.holds else EXIT_DOES_NOT_HOLD
 
 
-def told(check: Verification) -> RenderableType:
+def verification_table(check: Verification) -> RenderableType:
     """Returns the steps, an explanation of their symbols, faults, notes and the verdict."""
     from beam_dp.privacy.steps import SYMBOLS
     from beam_dp.views.terminal import below_each_other, plain_table, plain_text, promise_facts

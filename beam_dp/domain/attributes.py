@@ -28,17 +28,17 @@ _COMPARED_NAMES, _COMPARED_LETTERS = 1000, 200
 MAX_INDEXED_CELLS = 2**62  # indices and every intermediate product stay inside int64
 
 
-def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> str:
+def nearest_known(name: str, options: Iterable[str], *, list_all: bool = True) -> str:
     """Returns a hint for the end of an error message: the known name most similar to ``name``.
 
     ``list_all``: whether to list the first known names, instead of returning an empty string, if no
     known name is similar.
     """
-    names = list(known)
+    names = list(options)
     # A comparison takes time proportional to the product of the lengths; files may have long names.
-    comparable = [each for each in names[:_COMPARED_NAMES] if len(each) <= _COMPARED_LETTERS]
+    comparable = [option for option in names[:_COMPARED_NAMES] if len(option) <= _COMPARED_LETTERS]
     is_comparable = len(name) <= _COMPARED_LETTERS
-    near = [each for each in comparable if each.casefold() == name.casefold()]
+    near = [option for option in comparable if option.casefold() == name.casefold()]
     if is_comparable and not near:
         near = difflib.get_close_matches(name, comparable, n=1)
     if near:
@@ -47,7 +47,7 @@ def nearest_known(name: str, known: Iterable[str], *, list_all: bool = True) -> 
         return ""
     if not names:
         return "there are none"
-    listed = ", ".join(shown(each) for each in names[:8])
+    listed = ", ".join(shown(option) for option in names[:8])
     return f"known are {listed}" + (", ..." if len(names) > 8 else "")
 
 

@@ -77,7 +77,7 @@ def number_leaves(
         for power in range(largest - 3, largest - 4 - powers, -1)
         for digits in _DIGITS
     ]
-    edges = {first, last, 0.0, *magnitudes, *(-each for each in magnitudes)}
+    edges = {first, last, 0.0, *magnitudes, *(-number for number in magnitudes)}
     edges.update(_multiples(first, last) if powers == _POWERS else ())
     kept = (edge for edge in edges if first <= edge <= last and (not whole or edge.is_integer()))
     return tuple(sorted(edge + 0.0 for edge in kept))  # no negative zero
@@ -85,11 +85,11 @@ def number_leaves(
 
 def _multiples(low: float, high: float) -> list[float]:
     """Returns the multiples in a range of the largest readable step that is small enough."""
-    most = (Fraction(high) - Fraction(low)) / _EQUAL_STEPS
-    power = (decimal.Decimal(most.numerator) / most.denominator).adjusted()
-    while Fraction(10) ** power > most:
+    limit = (Fraction(high) - Fraction(low)) / _EQUAL_STEPS
+    power = (decimal.Decimal(limit.numerator) / limit.denominator).adjusted()
+    while Fraction(10) ** power > limit:
         power -= 1
-    factor = next(each for each in (5, 2, 1) if each * Fraction(10) ** power <= most)
+    factor = next(digit for digit in (5, 2, 1) if digit * Fraction(10) ** power <= limit)
     step = factor * Fraction(10) ** power
     numbers = range(math.ceil(Fraction(low) / step), math.floor(Fraction(high) / step) + 1)
     return [float(f"{number * factor}e{power}") for number in numbers]
@@ -271,17 +271,17 @@ class OpenAttribute:
         parts = min(MAX_LEAVES, length)
         return [first + length * place // parts * one for place in range(parts + 1)]
 
-    def closed(self, found: Found, origin: PaidRelease | None = None) -> Attribute:
+    def closed(self, levels: Found, origin: PaidRelease | None = None) -> Attribute:
         """Returns the attribute with what a release found.
 
-        ``found``: texts in the form in which they are compared, without the included ones; or the
+        ``levels``: texts in the form in which they are compared, without the included ones; or the
         edges of bins, as a domain file has them.
         """
         if isinstance(self.discover, DiscoverValues):
             label = self.texts.normal(OTHER_LABEL)  # this text cannot be a level next to other
-            values = [str(text) for text in found if self.texts.normal(str(text)) != label]
+            values = [str(text) for text in levels if self.texts.normal(str(text)) != label]
             return replace(self._listed((*self.discover.include, *values)), values_from=origin)
-        return replace(self._in_bins(found), edges_from=origin, is_found=True)
+        return replace(self._in_bins(levels), edges_from=origin, is_found=True)
 
     def edges_at(self, places: Sequence[int]) -> list[Any]:
         """Returns the edges of bins as a domain file has them.
@@ -390,14 +390,14 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
         raise InputError(f"{place}, discover", written, "must be a JSON object")
     build = DiscoverValues if kind == "categorical" else DiscoverBins
     more = {"categorical": (), "numeric": ("whole", "other")}.get(kind, ("other",))
-    known = ("name", "type", "discover", *more, *_SHARED)
+    keys = ("name", "type", "discover", *more, *_SHARED)
     for key in entry:
         if key in ("values", "edges", "min", "max", "bins"):
             inside = f": write {key} inside discover" if key in _KEYS[build] else ""
             condition = f"must not be given together with discover{inside}"
             raise InputError(f"{place}, {key}", entry[key], condition)
-        if key not in known:
-            condition = f"is unknown next to discover; {nearest_known(str(key), known)}"
+        if key not in keys:
+            condition = f"is unknown next to discover; {nearest_known(str(key), keys)}"
             raise InputError(f"{place}, key", key, condition)
     for key in written:
         if key not in _KEYS[build]:
@@ -479,12 +479,12 @@ class OpenDomain:
     @cached_property
     def open(self) -> tuple[OpenAttribute, ...]:
         """The attributes to discover, in order."""
-        return tuple(each for each in self.attributes if isinstance(each, OpenAttribute))
+        return tuple(column for column in self.attributes if isinstance(column, OpenAttribute))
 
     @cached_property
     def declared(self) -> Domain | None:
         """The domain of the declared attributes; None if all are open."""
-        declared = tuple(each for each in self.attributes if isinstance(each, Attribute))
+        declared = tuple(column for column in self.attributes if isinstance(column, Attribute))
         if not declared:
             return None
         names = {each.name for each in declared}
@@ -497,13 +497,13 @@ class OpenDomain:
 
     @cached_property
     def _bounded(self) -> Domain:
-        return self._with_impossible([_bounded(each) for each in self.attributes])
+        return self._with_impossible([_bounded(attribute) for attribute in self.attributes])
 
-    def closed(self, found: Mapping[str, Found], origin: PaidRelease | None = None) -> Domain:
+    def closed(self, levels: Mapping[str, Found], origin: PaidRelease | None = None) -> Domain:
         """Returns the domain with what a release found, by attribute (``OpenAttribute.closed``)."""
         return self._with_impossible(
             [
-                each.closed(found[each.name], origin) if isinstance(each, OpenAttribute) else each
+                each.closed(levels[each.name], origin) if isinstance(each, OpenAttribute) else each
                 for each in self.attributes
             ]
         )
@@ -513,14 +513,14 @@ class OpenDomain:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the domain file."""
-        parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
+        parsed: dict[str, Any] = {"attributes": [column.to_json() for column in self.attributes]}
         if self.impossible:
-            parsed["impossible"] = [dict(each) for each in self.impossible]
+            parsed["impossible"] = [dict(levels) for levels in self.impossible]
         return parsed
 
     def refusal(self, source: str) -> InputError:
         """Returns the error of a place that needs a domain without open attributes."""
-        names = ", ".join(shown(each.name) for each in self.open[:3])
+        names = ", ".join(shown(attribute.name) for attribute in self.open[:3])
         more = ", ..." if len(self.open) > 3 else ""
         condition = (
             f"must declare the levels of {names}{more}: only {_TAKEN_BY} takes a domain with"

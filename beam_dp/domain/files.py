@@ -197,7 +197,7 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
         written = parsed.get("impossible", ()) if is_long else ()
         if any(isinstance(entry, OpenAttribute) for entry in entries):
             if mapped:
-                written = (*written, *(combination_to_json(entries, each) for each in mapped))
+                written = (*written, *(combination_to_json(entries, rule) for rule in mapped))
             return OpenDomain(tuple(entries), written)
         domain = Domain(tuple(entries)).with_impossible(written)
         return Domain(domain.attributes, (*domain.impossible, *mapped)) if mapped else domain
@@ -234,16 +234,16 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
         except InputError as error:
             raise _at(source, error) from None
     build, required, optional = _KINDS[kind]
-    known = ("name", "type", "discover", *required, *optional, *_SHARED)
+    keys = ("name", "type", "discover", *required, *optional, *_SHARED)
     for key in entry:
-        if key not in known:
-            raise InputError("domain", source, f"{place} {_unknown_key(str(key), kind, known)}")
+        if key not in keys:
+            raise InputError("domain", source, f"{place} {_unknown_key(str(key), kind, keys)}")
     if kind == "numeric" and not entry.keys().isdisjoint(_EQUAL_WIDTH):
         entry = _with_edges(entry, place, source)
     for key in required:
         if key not in entry:
             raise InputError("domain", source, f"{place} must have {shown(key)}")
-    arguments = {_ARGUMENTS.get(key, key): entry[key] for key in known if key in entry}
+    arguments = {_ARGUMENTS.get(key, key): entry[key] for key in keys if key in entry}
     del arguments["type"]
     try:
         return build(**arguments)
@@ -278,13 +278,13 @@ def _with_edges(entry: dict[str, Any], place: str, source: str) -> dict[str, Any
     return {**rest, "edges": edges}
 
 
-def _unknown_key(key: str, kind: str, known: Sequence[str]) -> str:
+def _unknown_key(key: str, kind: str, keys: Sequence[str]) -> str:
     owners = [
         name for name, (_, required, optional) in _KINDS.items() if key in (*required, *optional)
     ]
     if owners:
         return f"is {kind}; {key} applies only to {', '.join(owners)}"
-    return f"has the unknown key {shown(key)}; {attributes.nearest_known(key, known)}"
+    return f"has the unknown key {shown(key)}; {attributes.nearest_known(key, keys)}"
 
 
 def _at(source: str, error: InputError) -> InputError:

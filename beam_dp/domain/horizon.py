@@ -134,11 +134,11 @@ def _counted_windows(
 def seconds_of_duration(name: str, value: object, least: int) -> int:
     """Returns a duration in seconds; accepts strings such as ``90s``, ``30m`` or ``7d``."""
     if isinstance(value, str):
-        found = re.fullmatch(r"([0-9]{1,12})([smhd])", value)
-        if found is None:
+        match = re.fullmatch(r"([0-9]{1,12})([smhd])", value)
+        if match is None:
             condition = "must be a whole number with its unit, such as 90s, 30m, 1h or 7d"
             raise InputError(name, value, condition)
-        value = int(found[1]) * _SECONDS[found[2]]
+        value = int(match[1]) * _SECONDS[match[2]]
     return checked_integer(name, value, least, _LAST - _FIRST, note=" of seconds")
 
 
@@ -248,8 +248,8 @@ class WindowUnit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
         checked_integer("max_records_per_unit", self.max_records_per_unit, 1, MAX_RECORDS_PER_UNIT)
         checked_integer("protected_windows", self.protected_windows, 1, MAX_WINDOWS)
-        most = self.protected_windows
-        checked_integer("max_windows_per_unit", self.max_windows_per_unit, 1, most)
+        limit = self.protected_windows
+        checked_integer("max_windows_per_unit", self.max_windows_per_unit, 1, limit)
         if self.privacy_unit == RECORD:
             for name in ("max_records_per_unit", "protected_windows"):
                 if getattr(self, name) != 1:
@@ -311,8 +311,8 @@ def keep_windows(
     At most P - 1 windows of a unit are remembered. If no window is ever forgotten, only their
     number is remembered.
     """
-    protected, most = limits.protected_windows, limits.max_windows_per_unit
-    if most == protected:  # then every window of a unit is kept
+    protected, limit = limits.protected_windows, limits.max_windows_per_unit
+    if limit == protected:  # then every window of a unit is kept
         return np.ones(units.shape[1], np.bool_), remembered
     forgets = protected < num_windows
     if forgets:
@@ -324,13 +324,13 @@ def keep_windows(
         )
     first, last = _places(remembered.units, units)
     before = np.concatenate([[0], np.cumsum(remembered.numbers, dtype=np.int64)])
-    keep = before[last] - before[first] < most
+    keep = before[last] - before[first] < limit
     numbers = remembered.numbers.copy()
     added = keep
     if not forgets:  # in this case, each unit has a single entry
-        known = first < last
-        numbers[first[keep & known]] += 1
-        added = keep & ~known
+        exists = first < last
+        numbers[first[keep & exists]] += 1
+        added = keep & ~exists
     # The positions of the new entries among the old entries are the same for all columns.
     new = last[added] + np.arange(np.count_nonzero(added))
     is_old = np.ones(numbers.size + new.size, np.bool_)
@@ -426,13 +426,13 @@ def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> 
         periods = -(-horizon.num_windows // unit.protected_windows)
     epsilon = up(periods * Fraction(guarantee.epsilon))
     delta = min(up(periods * Fraction(guarantee.delta)), 1.0)
-    protected, most = unit.protected_windows, unit.max_windows_per_unit
+    protected, limit = unit.protected_windows, unit.max_windows_per_unit
     spent = f"epsilon {guarantee.epsilon:g}, delta {guarantee.delta:g}"
     together = f"all {horizon.num_windows:,} windows together"
     if unit.privacy_unit == RECORD:
         words = f"a record counts in one window; {together} reveal of it at most {spent}"
     else:
-        among = f"at most {most:,} of any {protected:,} consecutive windows"
+        among = f"at most {limit:,} of any {protected:,} consecutive windows"
         words = (
             f"records of one {unit.privacy_unit} are used in {among} of {horizon.window_text},"
             f" at most {unit.max_records_per_unit:,} in each; so many windows together reveal of"
@@ -443,7 +443,7 @@ def stated_promise(horizon: Horizon, unit: WindowUnit, guarantee: Guarantee) -> 
     return {
         "horizon": dataclasses.asdict(horizon),
         "max_records_per_unit": unit.max_records_per_unit,
-        "max_windows_per_unit": most,
+        "max_windows_per_unit": limit,
         "protected_windows": protected,
         "promise": words,
         "worst_case": {"periods": periods, "epsilon": epsilon, "delta": delta},

@@ -56,12 +56,12 @@ class Impossible:
 
     def matches(self, codes: Sequence[NDArray[Any]]) -> NDArray[np.bool_]:
         """Returns the mask of matching records, shape (n,); arbitrary for invalid codes."""
-        found: NDArray[np.bool_] | None = None
+        mask: NDArray[np.bool_] | None = None
         for axis, ranges in zip(self.axes, self.ranges, strict=True):
-            held = _is_among(codes[axis], ranges)
-            found = held if found is None else np.logical_and(found, held, out=found)
-        assert found is not None
-        return found
+            part = _is_among(codes[axis], ranges)
+            mask = part if mask is None else np.logical_and(mask, part, out=mask)
+        assert mask is not None
+        return mask
 
 
 def read_combinations(
@@ -79,7 +79,7 @@ def read_combinations(
         place = f"impossible {number}"
         if not isinstance(levels, Mapping):
             raise InputError(place, levels, "must be lists of levels by attribute")
-        found = {}
+        ranges = {}
         for name, listed in levels.items():
             if name not in axis_of:
                 condition = f"is not an attribute; {nearest_known(str(name), axis_of)}"
@@ -87,12 +87,12 @@ def read_combinations(
             axis = axis_of[name]
             if axis not in readers:
                 readers[axis] = LevelReader(attributes[axis])
-            found[axis] = readers[axis].read_all(listed, f"{place}, {shown(name)}")
-        if len(found) < 2:
+            ranges[axis] = readers[axis].read_all(listed, f"{place}, {shown(name)}")
+        if len(ranges) < 2:
             condition = "must name two attributes or more: omit a level that no record has"
             raise InputError(place, list(levels), condition)
-        axes = tuple(sorted(found))
-        combinations.append(Impossible(axes, tuple(found[axis] for axis in axes)))
+        axes = tuple(sorted(ranges))
+        combinations.append(Impossible(axes, tuple(ranges[axis] for axis in axes)))
     return tuple(combinations)
 
 
@@ -102,7 +102,7 @@ def combination_to_json(
     """Returns a combination in the form that ``read_combinations`` reads."""
     return {
         attributes[axis].name: [
-            level for each in ranges for level in _levels(attributes[axis], each)
+            level for span in ranges for level in _levels(attributes[axis], span)
         ]
         for axis, ranges in zip(combination.axes, combination.ranges, strict=True)
     }
@@ -116,30 +116,30 @@ def check_combinations(attributes: Sequence[Attribute], impossible: Sequence[Imp
     shape = [attribute.size for attribute in attributes]
     tables: dict[tuple[int, ...], NDArray[np.bool_]] = {}
     seen = set()
-    for number, each in enumerate(impossible, start=1):
-        if not isinstance(each, Impossible):
-            raise InputError("impossible", each, "must contain only combinations")
-        names = [attributes[axis].name for axis in each.axes if 0 <= axis < len(shape)]
+    for number, rule in enumerate(impossible, start=1):
+        if not isinstance(rule, Impossible):
+            raise InputError("impossible", rule, "must contain only combinations")
+        names = [attributes[axis].name for axis in rule.axes if 0 <= axis < len(shape)]
         is_one = (
-            len(each.axes) == len(each.ranges) == len(names) >= 2
-            and list(each.axes) == sorted(set(each.axes))
+            len(rule.axes) == len(rule.ranges) == len(names) >= 2
+            and list(rule.axes) == sorted(set(rule.axes))
             and all(
                 ranges
                 and _union(ranges) == ranges
                 and ranges[0][0] >= 0
                 and ranges[-1][1] <= shape[axis]
                 and ranges != ((0, shape[axis]),)
-                for axis, ranges in zip(each.axes, each.ranges, strict=True)
+                for axis, ranges in zip(rule.axes, rule.ranges, strict=True)
             )
         )
         if not is_one:
-            raise InputError("impossible", each, "must name at least two attributes, and codes")
-        if each in seen:
+            raise InputError("impossible", rule, "must name at least two attributes, and codes")
+        if rule in seen:
             raise InputError(f"impossible {number}", names, "must be listed once")
-        seen.add(each)
-        if math.prod(shape[axis] for axis in each.axes) <= _SEARCHED_CELLS:
-            table = each.mask(shape)
-            tables[each.axes] = tables.get(each.axes, False) | table
+        seen.add(rule)
+        if math.prod(shape[axis] for axis in rule.axes) <= _SEARCHED_CELLS:
+            table = rule.mask(shape)
+            tables[rule.axes] = tables.get(rule.axes, False) | table
     for axes, table in tables.items():
         for place, axis in enumerate(axes):
             others = tuple(other for other in range(table.ndim) if other != place)
@@ -158,9 +158,9 @@ def restrict_combinations(
     """Returns the combinations of kept attributes only, with new attribute positions as axes."""
     place = {axis: new for new, axis in enumerate(kept)}
     restricted = []
-    for each in impossible:
-        if all(axis in place for axis in each.axes):
-            pairs = sorted((place[a], r) for a, r in zip(each.axes, each.ranges, strict=True))
+    for rule in impossible:
+        if all(axis in place for axis in rule.axes):
+            pairs = sorted((place[a], r) for a, r in zip(rule.axes, rule.ranges, strict=True))
             restricted.append(Impossible(tuple(a for a, _ in pairs), tuple(r for _, r in pairs)))
     return tuple(restricted)
 
@@ -169,13 +169,13 @@ def any_impossible(
     impossible: Sequence[Impossible], codes: Sequence[NDArray[Any]]
 ) -> NDArray[np.bool_] | None:
     """Returns the mask of records that match a combination, shape (n,), or None without a match."""
-    found = np.zeros(len(codes[0]), np.bool_)
-    for start in range(0, len(found), _WINDOW):
+    matches = np.zeros(len(codes[0]), np.bool_)
+    for start in range(0, len(matches), _WINDOW):
         part = slice(start, start + _WINDOW)
         window = [column[part] for column in codes]
-        for each in impossible:
-            found[part] |= each.matches(window)
-    return found if found.any() else None
+        for combination in impossible:
+            matches[part] |= combination.matches(window)
+    return matches if matches.any() else None
 
 
 def _is_among(codes: NDArray[Any], ranges: Sequence[Range]) -> NDArray[np.bool_]:
@@ -183,10 +183,10 @@ def _is_among(codes: NDArray[Any], ranges: Sequence[Range]) -> NDArray[np.bool_]
         table = _tabulate(ranges, ranges[-1][1] + 1)
         looked_up: NDArray[np.bool_] = table.take(codes, mode="clip")
         return looked_up
-    found = np.zeros(codes.shape, np.bool_)
+    is_among = np.zeros(codes.shape, np.bool_)
     for start, stop in ranges:
-        found |= codes == start if stop == start + 1 else (codes >= start) & (codes < stop)
-    return found
+        is_among |= codes == start if stop == start + 1 else (codes >= start) & (codes < stop)
+    return is_among
 
 
 def _tabulate(ranges: Sequence[Range], size: int) -> NDArray[np.bool_]:
@@ -223,13 +223,13 @@ class LevelReader:
         """Returns the codes of a list of levels, as ascending ranges that do not touch."""
         if isinstance(levels, str) or not isinstance(levels, Sequence) or not levels:
             raise InputError(where, levels, "must be a list of at least one level")
-        found = []
+        spans = []
         for level in levels:
             codes = self._read(level)
             if codes is None:
                 raise InputError(where, level, f"is not one of its levels; {self._hint(level)}")
-            found.append(codes)
-        ranges = _union(found)
+            spans.append(codes)
+        ranges = _union(spans)
         if not may_be_all and ranges == ((0, self._attribute.size),):
             raise InputError(where, levels, "must not list all levels: omit the attribute instead")
         return ranges
@@ -283,8 +283,8 @@ class LevelReader:
             if isinstance(level, list):
                 return f"known are pairs of its edges, such as {pair}"
             numbers = [label for label in self._labels if not label.startswith("[")]
-            known = ", ".join(numbers[:8]) + (", ..." if numbers[8:] else "")
-            single = f"{known} and " if numbers else ""
+            listed = ", ".join(numbers[:8]) + (", ..." if numbers[8:] else "")
+            single = f"{listed} and " if numbers else ""
             return (
                 f"known are {single}pairs of its edges, each a list in the list, such as [{pair}]"
             )

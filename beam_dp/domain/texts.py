@@ -147,13 +147,13 @@ def checked_json(name: str, source: str, text: str, line: int | None = None) -> 
         return parsed
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        entries: dict[str, Any] = {}
         for key, value in pairs:
-            if key in found:
+            if key in entries:
                 condition = f"the key {shown(key)} must appear once in an object{where}"
                 raise InputError(name, source, condition)
-            found[key] = value
-        return found
+            entries[key] = value
+        return entries
 
     try:
         return json.loads(text, object_pairs_hook=once, parse_constant=refuse, parse_float=finite)

@@ -89,7 +89,7 @@ class Domain:
             (Impossible(axes=(0, 1), ranges=(((0, 16),), ((1, 2),))),)
         """
         added = read_combinations(self.attributes, combinations)
-        new = [each for each in added if each not in self.impossible]
+        new = [combination for combination in added if combination not in self.impossible]
         return Domain(self.attributes, (*self.impossible, *new))
 
     @cached_property
@@ -133,9 +133,9 @@ class Domain:
     def possible(self) -> NDArray[np.bool_]:
         """Returns a mask of the cells that no impossible combination excludes, (num_cells,)."""
         possible = np.ones(self.shape, np.bool_)
-        for each in self.impossible:
-            where = [size if axis in each.axes else 1 for axis, size in enumerate(self.shape)]
-            possible &= ~each.mask(self.shape).reshape(where)
+        for rule in self.impossible:
+            where = [size if axis in rule.axes else 1 for axis, size in enumerate(self.shape)]
+            possible &= ~rule.mask(self.shape).reshape(where)
         return possible.ravel()
 
     @cached_property
@@ -252,10 +252,10 @@ class Domain:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the domain as JSON values of a domain file."""
-        parsed: dict[str, Any] = {"attributes": [each.to_json() for each in self.attributes]}
+        parsed: dict[str, Any] = {"attributes": [column.to_json() for column in self.attributes]}
         if self.impossible:
             parsed["impossible"] = [
-                combination_to_json(self.attributes, each) for each in self.impossible
+                combination_to_json(self.attributes, combination) for combination in self.impossible
             ]
         return parsed
 

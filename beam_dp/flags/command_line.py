@@ -170,7 +170,7 @@ def description_of_program(program: str) -> str:
     return str(_kept()[program]["description"])
 
 
-def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
+def check_beam_names(rest: Sequence[str], flags: Sequence[Flag]) -> None:
     """Refuses a flag that Beam does not know, without importing Beam."""
     # Checks only if the installed Beam has the version whose flags are in the file.
     names = [text.partition("=")[0] for text in rest if text.startswith("--")]
@@ -181,7 +181,7 @@ def check_beam_names(rest: Sequence[str], own: Sequence[Flag]) -> None:
     import importlib.metadata  # this import takes as long as all other imports together
 
     if importlib.metadata.version("apache-beam") == kept["version"]:
-        raise unknown_flag(unknown[0], [*(f"--{flag.name}" for flag in own), *kept["flags"]])
+        raise unknown_flag(unknown[0], [*(f"--{flag.name}" for flag in flags), *kept["flags"]])
 
 
 @functools.cache

@@ -234,9 +234,9 @@ def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None
             raise FlagError(f"--{other} is required with --{name}")
 
 
-def one_of(value: str, known: Sequence[str]) -> str:
-    """Returns the condition that a value must be in ``known``, with the nearest choice."""
-    return f"must be one of {', '.join(known)}; the nearest is {nearest(value, known)!r}"
+def one_of(value: str, choices: Sequence[str]) -> str:
+    """Returns the condition that a value must be in ``choices``, with the nearest choice."""
+    return f"must be one of {', '.join(choices)}; the nearest is {nearest(value, choices)!r}"
 
 
 def listed(names: Sequence[str], word: str = "and") -> str:
@@ -245,10 +245,10 @@ def listed(names: Sequence[str], word: str = "and") -> str:
     return f"{', '.join(others)} {word} {last}" if others else last
 
 
-def nearest(name: str, known: Sequence[str]) -> str:
+def nearest(name: str, choices: Sequence[str]) -> str:
     """Returns the known name that begins so, or is most similar to the given name."""
-    longer = [text for text in known if name and text.startswith(name)]
-    return (longer or difflib.get_close_matches(name, known, n=1, cutoff=0.0))[0]
+    longer = [text for text in choices if name and text.startswith(name)]
+    return (longer or difflib.get_close_matches(name, choices, n=1, cutoff=0.0))[0]
 
 
 _KEY = "option"

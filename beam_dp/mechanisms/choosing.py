@@ -148,12 +148,12 @@ def top_choice(
     if monotone and guarantee.neighboring is Neighboring.REPLACE_ONE:
         raise InputError("monotone", monotone, "must be False under replace_one")
     width = sensitivity if monotone else 2 * sensitivity
-    found = min(
+    best = min(
         top_choices(guarantee, number, width, method),
         key=lambda choice: choice.margin(num_candidates, failure_probability),
     )
-    check_noise(guarantee, [found.scale])
-    return found
+    check_noise(guarantee, [best.scale])
+    return best
 
 
 def top_choices(
@@ -165,14 +165,14 @@ def top_choices(
 ) -> Iterator[TopChoice]:
     """Yields methods and noises that spend a share of a guarantee; see ``top_choice``."""
     methods: tuple[Method, ...] = METHODS[:2] if method == "auto" else (method,)
-    for each in methods:
-        if each == "exponential" and guarantee.delta > 0:
+    for candidate in methods:
+        if candidate == "exponential" and guarantee.delta > 0:
             # For a small c, the pure guarantee (yielded next) may need less noise.
             rho = zcdp_rho(guarantee.epsilon, guarantee.delta)
             step = lowered(math.sqrt(8 * rho * float(share) / number), _OPERATIONS)
-            yield TopChoice(each, number, width, up(Fraction(width) / Fraction(step)), True)
+            yield TopChoice(candidate, number, width, up(Fraction(width) / Fraction(step)), True)
         scale = up(number * width / (Fraction(guarantee.epsilon) * share))
-        yield TopChoice(each, number, width, scale)
+        yield TopChoice(candidate, number, width, scale)
 
 
 def choose_top(scores: NDArray[np.int64], choice: TopChoice, noise: NoiseSource) -> list[int]:

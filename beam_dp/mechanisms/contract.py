@@ -70,12 +70,12 @@ class Plan(ABC):
 
         Error bounds are left out: the last digits of logarithms differ between machines.
         """
-        told = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
-        told |= self._of_domain()
+        identity = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
+        identity |= self._of_domain()
         if self.left_out is None:
-            return told
-        stated = self.left_out.to_json()
-        return {**told, "left_out": {name: stated[name] for name in ("noise", "budget")}}
+            return identity
+        left_out = self.left_out.to_json()
+        return {**identity, "left_out": {name: left_out[name] for name in ("noise", "budget")}}
 
     def card(self) -> dict[str, Any]:
         """Returns the part of the card that is known before any record is read."""
@@ -85,8 +85,8 @@ class Plan(ABC):
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
 
     def _of_domain(self) -> dict[str, Any]:
-        stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
-        return {name: each.to_json() for name, each in stated.items() if each is not None}
+        earlier = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
+        return {name: part.to_json() for name, part in earlier.items() if part is not None}
 
     def _repr_html_(self) -> str:
         from beam_dp.views.terminal import plan_html
@@ -195,8 +195,8 @@ class AnswersPlan(Plan):
 
     def card(self, num_records: int | None = None) -> dict[str, Any]:
         """Returns the plan's part of a card; ``num_records`` is the drawn number, if any."""
-        known = None if self.num_records == "noisy" else self.num_records
-        number = known if num_records is None else num_records
+        public = None if self.num_records == "noisy" else self.num_records
+        number = public if num_records is None else num_records
         domain = {} if self.universe is None else {"domain": self.universe.to_json()}
         return {
             "mechanism": self.mechanism,

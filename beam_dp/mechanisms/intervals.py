@@ -68,11 +68,11 @@ def windows(num_leaves: int) -> Hierarchy:
     weights = _optimise(shape, spread, noise)
     shares = _GRID / (1 + weights.sum(axis=0))
     depth = len(sizes) - 1 + measures_blocks
-    own = np.maximum(np.rint(shares / depth).astype(np.int64), 1)
+    of_blocks = np.maximum(np.rint(shares / depth).astype(np.int64), 1)
     top = np.rint(weights * shares).astype(np.int64)
     if measures_blocks:
-        top = np.concatenate([np.diag(own), top])
-    below = tuple(own[np.arange(size) * blocks // size] for size in sizes[1:])
+        top = np.concatenate([np.diag(of_blocks), top])
+    below = tuple(of_blocks[np.arange(size) * blocks // size] for size in sizes[1:])
     return Hierarchy(sizes, below, top)
 
 
@@ -106,7 +106,7 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
 
     # Windows with equal initial weights would stay equal, so the initial weights are irregular.
     irregular = (np.arange(1.0, shape[0] * shape[1] + 1) ** 2 * 0.6180339887498949) % 1
-    found = minimize(
+    result = minimize(
         _objective,
         0.2 * irregular,
         args=(shape, spread, noise),
@@ -115,7 +115,7 @@ def _optimise(shape: tuple[int, int], spread: float, noise: float) -> Values:
         bounds=[(0, None)] * irregular.size,
         options={"maxiter": _ITERATIONS, "maxfun": 2 * _ITERATIONS},
     )
-    weights: Values = found.x.reshape(shape)
+    weights: Values = result.x.reshape(shape)
     return weights
 
 
@@ -196,7 +196,7 @@ class IntervalPlan(Plan):
         """Pickles the strategy as tables, without cached variances."""
         tables = io.BytesIO()
         np.savez_compressed(tables, **strategy_tables(self.strategy))  # type: ignore[arg-type]
-        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         del fields["strategy"]
         return _restored, (type(self), self.num_leaves, tables.getvalue(), fields)
 
@@ -287,20 +287,20 @@ def plan_intervals(
     ]
     if strategy == "best" and num_leaves > _MANY_LEAVES:
         asked_for = [choice for choice in asked_for if choice[0] != "tree"]
-    found = [planned(num_leaves, guarantee, choice) for choice in asked_for]
-    if not found:
+    plans = [planned(num_leaves, guarantee, choice) for choice in asked_for]
+    if not plans:
         # The message names strategies alone if the caller gave no distribution.
-        known = dict.fromkeys(
+        possible = dict.fromkeys(
             choice[0] if distribution is None else " with ".join(choice)
             for choice in choices(guarantee)
         )
-        names = " or ".join(map(repr, known))
+        names = " or ".join(map(repr, possible))
         asked = strategy if distribution is None else f"{strategy} with {distribution}"
         condition = f"must be 'best' or, for a delta of {guarantee.delta:g}, {names}"
         raise InputError("strategy", asked, condition)
-    check_noise(guarantee, [min(plan.scale for plan in found)])
+    check_noise(guarantee, [min(plan.scale for plan in plans)])
     # On a fine grid, a strategy may need a larger scale than the sampler allows (MAX_SCALE).
-    drawn = [plan for plan in found if plan.scale <= MAX_SCALE]
+    drawn = [plan for plan in plans if plan.scale <= MAX_SCALE]
     return min(drawn, key=lambda plan: plan.mean_squared_error)
 
 
@@ -319,8 +319,8 @@ def release_intervals(
     call draws all noise.
     """
     if counts.shape != (plan.num_leaves,) or counts.dtype != np.int64:
-        found = f"{counts.dtype} of shape {counts.shape}"
-        raise InputError("counts", found, f"must be int64 of shape ({plan.num_leaves},)")
+        shape = f"{counts.dtype} of shape {counts.shape}"
+        raise InputError("counts", shape, f"must be int64 of shape ({plan.num_leaves},)")
     exact = plan.strategy.measure(counts) * np.int64(plan.grid)
     draw = noise.laplace if plan.choice[1] == "discrete_laplace" else noise.gaussian
     noisy = draw(exact, plan.scale) / plan.grid

@@ -152,16 +152,16 @@ def with_left_out(
     return dataclasses.replace(release, guarantee=plan.guarantee, **fields)
 
 
-def _largest_within(whole: Budget, main: Loss, most: float) -> float:
-    """Returns the largest pure epsilon <= ``most`` whose sum with ``main`` stays in ``whole``."""
+def _largest_within(whole: Budget, main: Loss, limit: float) -> float:
+    """Returns the largest pure epsilon <= ``limit`` whose sum with ``main`` stays in ``whole``."""
 
     def fits(epsilon: float) -> bool:
         both = cost(whole.kind, composed([main, Loss.pure(epsilon)]))
         return both is not None and both <= whole.amount
 
-    if fits(most):
-        return most
-    low, high = 0.0, most
+    if fits(limit):
+        return limit
+    low, high = 0.0, limit
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if middle > 0 and fits(middle) else (low, middle)

@@ -52,8 +52,8 @@ class Classes(Mapping[str, type[T]]):
 
     def __getitem__(self, name: str) -> type[T]:
         module, _, made = self._homes[name].rpartition(".")
-        found: type[T] = getattr(importlib.import_module(f"{__package__}.{module}"), made)
-        return found
+        registered: type[T] = getattr(importlib.import_module(f"{__package__}.{module}"), made)
+        return registered
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._homes)

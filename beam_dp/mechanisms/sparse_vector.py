@@ -190,17 +190,17 @@ def noise_candidates(
     if not answers:
         shares = [0.0]
     textbook = _textbook(guarantee, max_above, answers, is_monotone)
-    found = [] if textbook is None else [textbook]
+    kinds = [] if textbook is None else [textbook]
     if calibration == "tight":
         for is_zcdp in (False, True) if guarantee.delta > 0 else (False,):
-            found += [_tight(guarantee, max_above, is_zcdp, each, is_monotone) for each in shares]
+            kinds += [_tight(guarantee, max_above, is_zcdp, part, is_monotone) for part in shares]
     elif textbook is None:
         condition = "is too large for the textbook's composition: use the tight calibration"
         raise InputError("epsilon", guarantee.epsilon, condition)
-    found = [_of_units(noise) for noise in found]
-    for noise in found:
+    kinds = [_of_units(noise) for noise in kinds]
+    for noise in kinds:
         check_noise(guarantee, noise.scales)
-    yield from found
+    yield from kinds
 
 
 def check_accuracy(max_above: int, num_questions: int, failure_probability: float) -> None:
@@ -525,7 +525,7 @@ class NumericSparse(Live):
         """Continues from the state of another object."""
         taken = state.take()
         values = [taken.get(name) for name in ("num_above", "noisy_threshold")]
-        integers = [each for each in values if type(each) is int]
+        integers = [value for value in values if type(value) is int]
         if len(integers) < 2 or not 0 <= integers[0] <= self._calibration.max_above:
             raise InputError("state", "of a sparse vector", "must come from this mechanism")
         self._num_above, self._noisy_threshold = integers

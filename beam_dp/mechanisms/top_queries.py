@@ -79,8 +79,8 @@ class TopQueriesPlan(LinearAnswersPlan):
 
     def answered(self, counts: NDArray[np.int64], noise: NoiseSource) -> dict[int, float]:
         """Returns the released answers; see ``draw_top_queries``."""
-        found = draw_top_queries(self, counts, noise)
-        return dict(zip(found.places, found.values.tolist(), strict=True))
+        drawn = draw_top_queries(self, counts, noise)
+        return dict(zip(drawn.places, drawn.values.tolist(), strict=True))
 
     def _error(self) -> float:
         return max(self.margin(), self.bound())
@@ -154,8 +154,8 @@ def plan_top_queries(
     ]
     checks.check_noise(guarantee, [min(max(plan.choice_scale, plan.scale) for plan in plans)])
     fitting = [plan for plan in plans if max(plan.choice_scale, plan.scale) <= MAX_SCALE]
-    found = min(fitting, key=TopQueriesPlan._error)
-    return dataclasses.replace(found, loss=composed(step.loss for step in found.steps))
+    best = min(fitting, key=TopQueriesPlan._error)
+    return dataclasses.replace(best, loss=composed(step.loss for step in best.steps))
 
 
 def draw_top_queries(

@@ -74,13 +74,13 @@ def contrast_levels(size: int) -> NDArray[np.int64]:
 def _halved_blocks(size: int) -> tuple[NDArray[np.int64], ...]:
     """Returns the starts, middles, stops and levels of the blocks of codes that are halved."""
     blocks = np.array([[0], [size]])
-    found = [np.empty((4, 0), dtype=np.int64)]
+    parts = [np.empty((4, 0), dtype=np.int64)]
     while True:
         starts, stops = blocks = blocks[:, blocks[1] - blocks[0] > 1]
         if not len(starts):
-            return tuple(np.concatenate(found, axis=1))
+            return tuple(np.concatenate(parts, axis=1))
         middles = (starts + stops + 1) // 2
-        found.append(np.stack([starts, middles, stops, np.full_like(starts, len(found) - 1)]))
+        parts.append(np.stack([starts, middles, stops, np.full_like(starts, len(parts) - 1)]))
         halves = np.stack([[starts, middles], [middles, stops]])
         blocks = halves.transpose(0, 2, 1).reshape(2, -1)
 
@@ -248,7 +248,7 @@ def importance_of(
 
 def subsets(axes: Support) -> Iterator[Support]:
     """Returns all subsets of a set of axes, smallest first, from () to the set itself."""
-    return (each for size in range(len(axes) + 1) for each in combinations(axes, size))
+    return (subset for size in range(len(axes) + 1) for subset in combinations(axes, size))
 
 
 def supports_inside(axes: Support, supports: Mapping[Support, Any]) -> list[Support]:
@@ -273,13 +273,13 @@ def _table(
         if where.start == where.stop:
             continue
         part = coefficients_table(coefficients[where], sizes)
-        own = tuple(basis.shape[axis] if axis in support else 1 for axis in axes)
+        broadcast = tuple(basis.shape[axis] if axis in support else 1 for axis in axes)
         scale = math.sqrt(basis.cells_summed(support))
         if is_sum:
             summed = math.prod(basis.shape[axis] for axis in axes if axis not in support)
-            table += part.reshape(own) * (scale / summed)
+            table += part.reshape(broadcast) * (scale / summed)
         else:
-            table += part.reshape(own) / scale
+            table += part.reshape(broadcast) / scale
     return table
 
 

@@ -70,7 +70,7 @@ class CandidateBasis(FactoredBasis):
         super().__init__(shape, supports)
         self.codes = codes
         self._log_base = log_base
-        self._groups = [self._group(*each) for each in _groups(self.shape, self.sets)]
+        self._groups = [self._group(*group) for group in _groups(self.shape, self.sets)]
 
     def _group(self, mask: int, numbers: list[int]) -> _Group:
         axes = tuple(sorted(axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
@@ -105,7 +105,7 @@ class CandidateBasis(FactoredBasis):
         for group in self._groups:
             table = np.empty(group.shape)
             parts = zip(group.numbers, group.tables, strict=True)
-            group.cascade.add_up([into_order(tables[each], axes) for each, axes in parts], table)
+            group.cascade.add_up([into_order(tables[place], axes) for place, axes in parts], table)
             result += table.ravel().take(group.cells)
         return result
 
@@ -148,10 +148,10 @@ def candidate_basis(
     layout = FactoredBasis(domain.shape, supports)
     pairs = _strongest_pairs(domain, layout, observed, total)
     singles = [(axis,) for axis in range(domain.num_attributes)]
-    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    impossible = [(rule.axes, rule.mask(domain.shape)) for rule in domain.impossible]
     tree = TreeBasis(domain.shape, [(), *singles, *pairs], impossible)
     means = denoised(domain, tree, observed.restricted(layout, tree), total)
-    weights, fair = (carry_over(layout.slices, each, tree) for each in (importance, signs))
+    weights, fair = (carry_over(layout.slices, values, tree) for values in (importance, signs))
     fit = fit_maximum_entropy(tree, means, total, weights, fair, tolerance=_TREE_TOLERANCE)
     drawn = [fit.log_weights, independent_log_weights(tree, means, total)]
     records = []
@@ -215,7 +215,7 @@ def _strongest_pairs(
         noise = float(observed.variances[where].sum())
         table = np.maximum(independent + less_noise(independent, difference, noise), 0.0)
         information[pair] = _mutual_information(table)
-    joined = GrowingTree(domain.shape, (each.axes for each in domain.impossible), _TREE_CELLS)
+    joined = GrowingTree(domain.shape, (rule.axes for rule in domain.impossible), _TREE_CELLS)
     ranked = sorted(information, key=lambda pair: (-information[pair], pair))
     return [pair for pair in ranked if joined.join(pair)]
 

@@ -116,7 +116,7 @@ def denoised_counts(
         fits += [_along(chain, shared, bins, follows) for chain in _CHAINS]
     evidences = np.array([evidence for evidence, _ in fits])
     shares = np.exp(evidences - evidences.max())
-    posterior = np.tensordot(shares / shares.sum(), [each for _, each in fits], 1)
+    posterior = np.tensordot(shares / shares.sum(), [counts for _, counts in fits], 1)
     means = (posterior * bins.means).sum(axis=1)
     variances = (posterior * (bins.variances + bins.means**2)).sum(axis=1) - means**2
     variances = np.maximum(variances, _LEAST_VARIANCE**2 * deviation**2)

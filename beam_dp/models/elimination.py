@@ -470,7 +470,7 @@ class Cascade:
     def __init__(self, axes: Axes, shape: Sequence[int], wanted: Sequence[Axes]) -> None:
         self._shape = tuple(shape)
         self.num_wanted = len(wanted)
-        positions = {frozenset(each): number for number, each in enumerate(wanted)}
+        positions = {frozenset(table): number for number, table in enumerate(wanted)}
         self._root = self._build(axes, positions)
 
     def add_up(
@@ -494,11 +494,11 @@ class Cascade:
             dropped = max(
                 axes,
                 key=lambda axis: (
-                    math.log(self._shape[axis] + 1e-3) * sum(axis not in each for each in left)
+                    math.log(self._shape[axis] + 1e-3) * sum(axis not in table for table in left)
                 ),
             )
-            group = {each: number for each, number in left.items() if dropped not in each}
-            left = {each: number for each, number in left.items() if dropped in each}
+            group = {table: number for table, number in left.items() if dropped not in table}
+            left = {table: number for table, number in left.items() if dropped in table}
             used = frozenset().union(*group)
             child = self._build(tuple(axis for axis in axes if axis in used), group)
             child.table = np.empty([self._shape[axis] for axis in child.axes])

@@ -68,12 +68,12 @@ class JunctionTree:
     def __init__(self, shape: Sequence[int], sets: Iterable[Axes]) -> None:
         self.shape = tuple(shape)
         self.sets = tuple(sets)
-        masks = [elimination.mask_of(each) for each in self.sets]
+        masks = [elimination.mask_of(axes) for axes in self.sets]
         cover = elimination.triangulate(self.shape, elimination.maximal_masks(masks))
         self.num_cells = cover.num_cells
         self.version = 0
         self.cliques = [
-            self._clique(*each) for each in elimination.join_cliques(self.shape, cover.cliques)
+            self._clique(*clique) for clique in elimination.join_cliques(self.shape, cover.cliques)
         ]
         self._assign(masks)
 
@@ -92,17 +92,17 @@ class JunctionTree:
 
     def _assign(self, masks: Sequence[int]) -> None:
         """Assigns every set to the smallest clique that contains it, and builds the cascades."""
-        own: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in self.cliques]
+        mask_tables: list[dict[int, tuple[list[int], list[int]]]] = [{} for _ in self.cliques]
         by_size = sorted(range(len(self.cliques)), key=lambda i: self.cliques[i].belief.size)
         clique_masks = [clique.mask for clique in self.cliques]
         for number, mask in enumerate(masks):
             home = next(i for i in by_size if mask & ~clique_masks[i] == 0)
-            own[home].setdefault(mask, ([], []))[0].append(number)
+            mask_tables[home].setdefault(mask, ([], []))[0].append(number)
         for number, clique in enumerate(self.cliques):
             if clique.parent >= 0:
                 separator = elimination.mask_of(clique.separator)
-                own[clique.parent].setdefault(separator, ([], []))[1].append(number)
-        for clique, tables in zip(self.cliques, own, strict=True):
+                mask_tables[clique.parent].setdefault(separator, ([], []))[1].append(number)
+        for clique, tables in zip(self.cliques, mask_tables, strict=True):
             for mask, (sets, children) in tables.items():
                 clique.tables.append(tuple(axis for axis in clique.axes if mask >> axis & 1))
                 clique.sets.append(sets)
@@ -318,8 +318,8 @@ class _Marginals:
                 cost += float(self._num_cells(needed | part))
                 needed |= part
                 later = kept
-                for each, _, _ in messages[number + 1 :]:
-                    later |= self._neighbours[clique][each]
+                for neighbour, _, _ in messages[number + 1 :]:
+                    later |= self._neighbours[clique][neighbour]
                 needed &= later
             self._costs[key] = cost
         return self._costs[key]
@@ -362,8 +362,8 @@ class _Marginals:
             table = np.divide(table, sums, out=np.zeros(table.shape), where=sums > 0)
         for number, message in enumerate(messages):
             later = kept
-            for each, _, _ in messages[number + 1 :]:
-                later |= self._neighbours[clique][each]
+            for neighbour, _, _ in messages[number + 1 :]:
+                later |= self._neighbours[clique][neighbour]
             axes, table = _product(axes, table, *self._collect(*message), later)
         self._messages[key] = axes, table
         return axes, table
@@ -418,14 +418,14 @@ def tree_records(tree: JunctionTree, num_records: int) -> NDArray[np.int32]:
             if axis in decided:
                 continue
             table = sum_to(
-                clique.belief, tuple(each in decided or each == axis for each in clique.axes)
+                clique.belief, tuple(other in decided or other == axis for other in clique.axes)
             )
-            kept = [each for each in clique.axes if each in decided or each == axis]
-            known = [each for each in kept if each != axis]
+            kept = [other for other in clique.axes if other in decided or other == axis]
+            parents = [other for other in kept if other != axis]
             rows = np.moveaxis(table, kept.index(axis), -1).reshape(-1, tree.shape[axis])
             groups = np.zeros(num_records, dtype=np.int64)
-            for each in known:
-                groups = groups * tree.shape[each] + codes[each]
+            for other in parents:
+                groups = groups * tree.shape[other] + codes[other]
             order = order[np.argsort(groups[order], kind="stable")]
             codes[axis, order] = _codes(rows, groups[order], _positions(num_records, axis))
             decided.append(axis)

@@ -140,11 +140,11 @@ def fit_maximum_entropy(
     shift = signs[chosen] * _PROBE * np.sqrt(variances)
     shifted = NoisyCoefficients(observed.values.copy(), observed.variances)
     shifted.values[chosen] += shift
-    targets = [denoise(each) for each in (observed, shifted)]
+    targets = [denoise(noisy) for noisy in (observed, shifted)]
     starts = [independent_log_weights(basis, target, total) for target in targets]
     problem = _Problem(basis, chosen, total, starts[0], tolerance)
-    goals = [each.values[chosen] for each in targets]
-    noises = [each.variances[chosen] for each in targets]
+    goals = [target.values[chosen] for target in targets]
+    noises = [target.variances[chosen] for target in targets]
     groups = PenaltyGroups(basis, chosen)
 
     def estimate(fitted: NDArray[np.float64], fitted_shifted: NDArray[np.float64]) -> float:
@@ -425,10 +425,10 @@ class PenaltyGroups:
             for axis in support:
                 levels = contrast_levels(basis.shape[axis])
                 bands = (bands[:, None] * (levels.max() + 1) + levels).ravel()
-            found, places = np.unique(bands, return_inverse=True)
+            values, places = np.unique(bands, return_inverse=True)
             groups[where] = len(supports) + places
             scales[where] = basis.cells_summed(support) ** -0.5
-            supports += [len(orders)] * len(found)
+            supports += [len(orders)] * len(values)
             orders.append(len(support))
         self._scales, self._grouped = scales[chosen], groups[chosen] >= 0
         self._groups = groups[chosen][self._grouped]
@@ -453,7 +453,7 @@ class PenaltyGroups:
         least = _LEAST_SHARE * of_group.max(initial=0.0)
         if not least > 0:
             return result
-        group, support = (np.log(np.maximum(each, least)) for each in (of_group, of_support))
+        group, support = (np.log(np.maximum(means, least)) for means in (of_group, of_support))
         usual = float(support @ numbers / numbers.sum())
         logs = _GROUP_POWER * (support - group) + _SUPPORT_POWER * (usual - support)
         factors = np.clip(np.exp(logs), 1 / _LARGEST_FACTOR, _LARGEST_FACTOR)

@@ -44,16 +44,16 @@ def marginal_weights(
         np.full([shape[axis] for axis in axes], 1 / math.prod(shape[axis] for axis in axes))
         for axes in wanted
     ]
-    joined = [axes for axes, _ in potentials] + [each.axes for each in impossible]
+    joined = [axes for axes, _ in potentials] + [rule.axes for rule in impossible]
     for component in connected(joined):
         needed = {_meet(axes, component) for axes in wanted} - {()}
         if not needed:
             continue
         tables = [(axes, table) for axes, table in potentials if axes and axes[0] in component]
         tables += [
-            (each.axes, np.where(each.mask(shape), -np.inf, 0.0))
-            for each in impossible
-            if each.axes[0] in component
+            (rule.axes, np.where(rule.mask(shape), -np.inf, 0.0))
+            for rule in impossible
+            if rule.axes[0] in component
         ]
         parts = _marginals_of(component, shape, tables, needed)
         for result, axes in zip(results, wanted, strict=True):
@@ -103,8 +103,8 @@ def _marginals_of(
     except ValueError:
         raise _nothing_possible(axes) from None
     ordered = sorted(wanted)
-    found = tree_marginals(tree, [tuple(place[axis] for axis in axes) for axes in ordered])
-    return dict(zip(ordered, found, strict=True))
+    marginals = tree_marginals(tree, [tuple(place[axis] for axis in axes) for axes in ordered])
+    return dict(zip(ordered, marginals, strict=True))
 
 
 def _nothing_possible(axes: Axes) -> InputError:
@@ -121,14 +121,14 @@ def _dense_marginals(
         num_lead += 1
     lead, rest = axes[:num_lead], axes[num_lead:]
     sizes = tuple(shape[axis] for axis in rest)
-    sums = {each: np.zeros([shape[axis] for axis in each]) for each in wanted}
+    sums = {scope: np.zeros([shape[axis] for axis in scope]) for scope in wanted}
     peak, total = -math.inf, 0.0
     for codes in np.ndindex(*(shape[axis] for axis in lead)):
         fixed = dict(zip(lead, codes, strict=True))
         parts: dict[Axes, Table] = {}
-        for each, table in tables:
-            part = table[tuple(fixed.get(axis, slice(None)) for axis in each)]
-            parts[_meet(each, rest)] = part + parts.get(_meet(each, rest), 0.0)
+        for scope, table in tables:
+            part = table[tuple(fixed.get(axis, slice(None)) for axis in scope)]
+            parts[_meet(scope, rest)] = part + parts.get(_meet(scope, rest), 0.0)
         slab = np.array(sum_of_tables(parts, rest, sizes))
         highest = float(slab.max())
         if highest == -math.inf:
@@ -141,13 +141,13 @@ def _dense_marginals(
         slab -= peak
         np.exp(slab, out=slab)
         total += float(slab.sum())
-        reduced = marginal_tables(slab, rest, {_meet(each, rest) for each in sums})
-        for each, table in sums.items():
-            place = tuple(fixed.get(axis, slice(None)) for axis in each)
-            table[place] += reduced[_meet(each, rest)]
+        reduced = marginal_tables(slab, rest, {_meet(scope, rest) for scope in sums})
+        for scope, table in sums.items():
+            place = tuple(fixed.get(axis, slice(None)) for axis in scope)
+            table[place] += reduced[_meet(scope, rest)]
     if not total:
         raise _nothing_possible(axes)
-    return {each: table / total for each, table in sums.items()}
+    return {scope: table / total for scope, table in sums.items()}
 
 
 def _meet(axes: Axes, others: Axes) -> Axes:

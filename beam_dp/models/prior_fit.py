@@ -65,7 +65,7 @@ def learned(
     """Returns the variances that explain best how noisy coefficients differ from a prior."""
     expected = basis.log_moments(prior, math.log(basis.num_cells))[1]
     of_draws = independent_variances(basis, prior)
-    singles = [each for each in basis.slices if len(each) == 1]
+    singles = [support for support in basis.slices if len(support) == 1]
     place, scale = basis.slices[()], math.sqrt(squared_scale(basis, (), ()))
     deviation = scale * math.sqrt(observed.variances[place][0])
     number = float(total)
@@ -74,8 +74,8 @@ def learned(
         # something about the number, too. Without this, good records would seem to be wrong.
         numbers = np.maximum(scale * observed.values[place][0] + _DEVIATIONS * deviation, 1.0)
         misfits = [
-            _factors(basis, singles, observed, each, expected, of_draws, num_records)[1]
-            for each in numbers
+            _factors(basis, singles, observed, guess, expected, of_draws, num_records)[1]
+            for guess in numbers
         ]
         number = float(numbers[int(np.argmin(misfits + _DEVIATIONS**2))])
     factors, misfit = _factors(
@@ -140,7 +140,7 @@ def fit_from_prior(
     total: float,
     importance: NDArray[np.float64],
     prior: NDArray[np.float64],
-    known: Learned,
+    posterior: Learned,
     tolerance: float,
 ) -> Fit:
     """Returns the most likely hypothesis, given noisy coefficients and a prior.
@@ -148,18 +148,18 @@ def fit_from_prior(
     ``total``: the number of records of the hypothesis, > 0.
     ``importance``: the weight of each coefficient's squared error, shape (num_coefficients,), >= 0.
     ``prior``: its log-weights, shape (num_coefficients,).
-    ``known``: what ``learned`` returns for the same arguments.
+    ``posterior``: what ``learned`` returns for the same arguments.
 
     Accuracy: the estimated error is that of the best linear estimate: v a s / (v + a s).
     """
     chosen = observed.fitted(basis)
     # One penalty for all coefficients, and variances that differ from those of the noise by the
     # ratio of the factors, are the same as a penalty of each coefficient's own.
-    usual = math.exp(float(np.median(np.log(known.factors[chosen])))) if len(chosen) else 1.0
-    relative = NoisyCoefficients(observed.values, observed.variances * (usual / known.factors))
-    log_weights = refit(basis, relative, known.total, prior, 1 / usual, tolerance)
+    usual = math.exp(float(np.median(np.log(posterior.factors[chosen])))) if len(chosen) else 1.0
+    relative = NoisyCoefficients(observed.values, observed.variances * (usual / posterior.factors))
+    log_weights = refit(basis, relative, posterior.total, prior, 1 / usual, tolerance)
     fitted = total * basis.log_moments(log_weights, math.log(basis.num_cells))[1][chosen]
-    of_noise, of_prior = observed.variances[chosen], known.variances[chosen]
+    of_noise, of_prior = observed.variances[chosen], posterior.variances[chosen]
     left = importance[chosen] @ (of_noise * of_prior / (of_noise + of_prior))
     away = (fitted - observed.values[chosen]) ** 2 / of_noise
     return Fit(

@@ -277,15 +277,15 @@ class _CodeMoves:
 
     def sweep(self, axis: int) -> None:
         """Moves records along one attribute, one part of the records at a time."""
-        held = [number for number, each in enumerate(self._targets) if axis in each.axes]
+        places = [number for number, target in enumerate(self._targets) if axis in target.axes]
         size = self._shape[axis]
-        if not held or size == 1:
+        if not places or size == 1:
             return
         tables = _StackedTables(
             size,
-            [self._by_code(axis, self._targets[each].axes, self._surplus[each]) for each in held],
-            [self._targets[each].weight for each in held],
-            np.stack([self._strides(self._targets[each].axes, axis) for each in held]),
+            [self._by_code(axis, self._targets[i].axes, self._surplus[i]) for i in places],
+            [self._targets[i].weight for i in places],
+            np.stack([self._strides(self._targets[i].axes, axis) for i in places]),
         )
         num_parts = max(1, -(-len(self._codes) * size // _PART_CELLS))
         for part in range(num_parts):
@@ -297,8 +297,8 @@ class _CodeMoves:
             if len(helps):
                 movers = helps * num_parts + part
                 self._apply(axis, tables, movers, rows[helps], wanted[helps], gains[helps])
-        for each, table in zip(held, tables.unstacked(), strict=True):
-            surplus = np.moveaxis(self._surplus[each], self._targets[each].axes.index(axis), -1)
+        for place, table in zip(places, tables.unstacked(), strict=True):
+            surplus = np.moveaxis(self._surplus[place], self._targets[place].axes.index(axis), -1)
             surplus[...] = table.reshape(surplus.shape)
 
     def _by_code(self, axis: int, axes: Axes, table: NDArray[Any]) -> NDArray[Any]:

@@ -80,5 +80,5 @@ def asked_intervals(job: PlanningJob) -> tuple[str, _Ends, _Ends]:
     if others or any(len(end) > 1 or end[0][1] > attribute.num_levels for end in ends):
         raise refusal
     check_ordered(attribute)
-    low, stop = np.array([each[0] for each in ends], np.int64).T
+    low, stop = np.array([end[0] for end in ends], np.int64).T
     return attribute.name, low, stop - 1

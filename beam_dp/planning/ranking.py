@@ -168,7 +168,7 @@ def least_epsilon(
             seen.append(step)
         low, high = step - _STEPS, step
     if not reaches(high):
-        best = min(seen, key=lambda each: error_of(planned(each)))
+        best = min(seen, key=lambda epsilon: error_of(planned(epsilon)))
         return Least(None, planned(best), error_of(planned(best)))
     guess, guesses = high, 0
     while high - low > 1 and high > 0:
@@ -233,7 +233,7 @@ class TargetRanking:
     @property
     def best(self) -> Least[Option]:
         """The first mechanism that a program can run, or else the first mechanism."""
-        return next((each for each in self.reached if each.option.program), self.reached[0])
+        return next((least for least in self.reached if least.option.program), self.reached[0])
 
     def to_json(self) -> dict[str, Any]:
         """Returns the ranking as JSON values, without the job's epsilon."""
@@ -244,9 +244,9 @@ class TargetRanking:
             "guarantee": guarantee,
             "failure_probability": self.job.failure_probability,
             "options": [
-                {"epsilon": each.epsilon, **each.option.to_json()} for each in self.reached
+                {"epsilon": least.epsilon, **least.option.to_json()} for least in self.reached
             ],
-            "not_reached": [each.option.to_json() for each in self.beyond],
+            "not_reached": [least.option.to_json() for least in self.beyond],
             "refused": [option.to_json() for option in self.refused],
         }
 

@@ -167,8 +167,8 @@ def _predict(job: SparsePlanningJob, name: str, noise: str | None) -> dict[str, 
         job.profile,
         max_sparsity=job.max_sparsity,
         max_size=job.max_size,
-        is_wanted=lambda each: (
-            isinstance(each, SKETCHES[name]) and texts_of(each).get("noise") == noise
+        is_wanted=lambda option: (
+            isinstance(option, SKETCHES[name]) and texts_of(option).get("noise") == noise
         ),
     )
     if not choices:

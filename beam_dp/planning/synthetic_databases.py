@@ -81,7 +81,7 @@ def discovering_planners(domain: OpenDomain) -> list[Planner]:
 
 
 def _measuring() -> list[type[Mechanism]]:
-    return [each for each in SYNTHETIC.values() if not each.answers_linear_queries]
+    return [mechanism for mechanism in SYNTHETIC.values() if not mechanism.answers_linear_queries]
 
 
 def tables_theorem(job: PlanningJob, plan: MarginalsPlan) -> Theorem:
@@ -159,7 +159,7 @@ def _union_bound(
     what: str, plan: MarginalsPlan, variance: float, answers: int, beta: float
 ) -> Theorem:
     laplace = [
-        each.variance for each in plan.measurements if each.distribution == "discrete_laplace"
+        table.variance for table in plan.measurements if table.distribution == "discrete_laplace"
     ]
     error = 0.0
     if variance > 0:

@@ -35,7 +35,7 @@ from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workloa
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.views.terminal import counted, guarantee_text, plain_table, short, surely
 
-Given = Mapping[str, str]  # flags as typed, without those that are not given
+Flags = Mapping[str, str]  # flags as typed, without those that are not given
 
 
 class Plan(NamedTuple):
@@ -46,40 +46,40 @@ class Plan(NamedTuple):
     command: str | None = None
 
 
-def plan_of(given: Given) -> Plan:
+def plan_of(flags: Flags) -> Plan:
     """Returns the options for a job, best first, or the least epsilons for a target."""
-    target = read_target(given)
-    if target is not None and "domain" in given:
-        read_domain(given["domain"])  # refuses attributes to discover
-    job = job_of(given if target is None else with_epsilon(given, 1.0))
+    target = read_target(flags)
+    if target is not None and "domain" in flags:
+        read_domain(flags["domain"])  # refuses attributes to discover
+    job = job_of(flags if target is None else with_epsilon(flags, 1.0))
     if target is None:
-        ranking = ranking_of(job, given)
+        ranking = ranking_of(job, flags)
         best, spent, title = ranking.best, "", _title(job)
-        options = [(option, given) for option in ranking.options]
+        options = [(option, flags) for option in ranking.options]
         legend, fields = _legend_of_ranking(ranking), ranking.to_json()
     else:
         least_epsilons = rankings.rank_for_target(job, target)
         best, spent = least_epsilons.best.option, f", with epsilon {least_epsilons.best.epsilon:g}"
         title = target_title(target, job.guarantee)
         options = [
-            (least.option, with_epsilon(given, least.epsilon or 0.0))
+            (least.option, with_epsilon(flags, least.epsilon or 0.0))
             for least in least_epsilons.reached
         ]
         legend, fields = _legend_of_target(least_epsilons), least_epsilons.to_json()
     columns = _columns(job, target)
     rows, command = [], None
-    for (option, flags), entry in zip(options, fields["options"], strict=True):
-        epsilon = [] if target is None else [flags["epsilon"]]
+    for (option, line_flags), entry in zip(options, fields["options"], strict=True):
+        epsilon = [] if target is None else [line_flags["epsilon"]]
         cells = [*epsilon, *(cell(option) for cell in columns.values())]
         rows.append(Row(_name(option), option, cells))
-        entry["command"] = command_line(job, option, flags)
+        entry["command"] = command_line(job, option, line_flags)
         if option is best:
             command = entry["command"]
     if target is not None:
         rows += [Row(_name(option), option, ()) for option in least_epsilons.refused]
         columns = {"epsilon": _expected, **columns}
     head = f"{_best_text(best, spent)}\n{title}"
-    return Plan(options_table(head, [*columns], rows, legend, "all" in given), fields, command)
+    return Plan(options_table(head, [*columns], rows, legend, "all" in flags), fields, command)
 
 
 def _columns(job: Job, target: Target | None) -> dict[str, Callable[[Any], str]]:
@@ -147,9 +147,9 @@ def _legend_of_target(ranking: TargetRanking) -> list[str]:
     return lines + large_epsilon_lines(ranking.best.epsilon or 0)
 
 
-def plan_of_queries(given: Given) -> Plan:
+def plan_of_queries(flags: Flags) -> Plan:
     """Returns the number of queries that each mechanism can answer."""
-    job = query_count_job(given)
+    job = query_count_job(flags)
     counts = count_queries(job)
     title = (
         "The number of queries for which no answer is off by more than"
@@ -157,18 +157,18 @@ def plan_of_queries(given: Given) -> Plan:
         f" {_records(job.num_records, job.num_records_is_public)}, {guarantee_text(job.guarantee)}"
     )
     legend = ["queries: the largest number for which a theorem guarantees this error"]
-    if any(not each.num_queries for each in counts if each.refusal is None):
+    if any(not count.num_queries for count in counts if count.refusal is None):
         legend.append("none: this theorem guarantees the error for no query")
-    most = max(each.num_queries for each in counts)
-    if job.num_cells is not None and most.bit_length() > job.num_cells:
+    largest = max(count.num_queries for count in counts)
+    if job.num_cells is not None and largest.bit_length() > job.num_cells:
         legend.append(f"There are 2^{job.num_cells:,} different queries of values 0 and 1.")
     rows = [
         Row(f"{count.mechanism}, {count.calibration}", count, [counted_queries(count.num_queries)])
         for count in counts
     ]
     return Plan(
-        options_table(title, ["queries"], rows, legend, "all" in given),
-        {**job.to_json(), "options": [each.to_json() for each in counts]},
+        options_table(title, ["queries"], rows, legend, "all" in flags),
+        {**job.to_json(), "options": [count.to_json() for count in counts]},
     )
 
 
@@ -345,9 +345,9 @@ def large_epsilon_lines(epsilon: float) -> list[str]:
     return [] if text is None else [f"warning: {text}; accept a larger error, or ask for less"]
 
 
-def with_epsilon(given: Given, epsilon: float) -> dict[str, str]:
+def with_epsilon(flags: Flags, epsilon: float) -> dict[str, str]:
     """Returns the flags as typed, with an epsilon of at most six digits."""
-    return {**given, "epsilon": f"{epsilon:g}"}
+    return {**flags, "epsilon": f"{epsilon:g}"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -397,7 +397,7 @@ def count_queries(job: QueryCountJob) -> list[QueryCount]:
         for calibration in CALIBRATIONS
         if (name, calibration) != ("mwem", "tight")  # there is no theorem for tight MWEM
     ]
-    return sorted(counts, key=lambda each: (each.refusal is not None, -each.num_queries))
+    return sorted(counts, key=lambda count: (count.refusal is not None, -count.num_queries))
 
 
 def _counted(
@@ -414,42 +414,42 @@ def _counted(
         return QueryCount(name, calibration, refusal=refusal)
 
 
-def job_of(given: Given) -> Job:
+def job_of(flags: Flags) -> Job:
     """Returns the job for flags that ``check_plan`` accepted; reads the domain but no records."""
-    if "max_sparsity" in given:
+    if "max_sparsity" in flags:
         return jobs.SparsePlanningJob(
-            profile=KeyProfile(**values_of(KeyProfile, given)),
-            max_sparsity=integer("max_sparsity", given["max_sparsity"]),
-            max_size=integer("size", given.get("size", str(jobs.SparsePlanningJob.max_size))),
-            num_questions=_integer("num_questions", given),
-            **read_promise(given),
+            profile=KeyProfile(**values_of(KeyProfile, flags)),
+            max_sparsity=integer("max_sparsity", flags["max_sparsity"]),
+            max_size=integer("size", flags.get("size", str(jobs.SparsePlanningJob.max_size))),
+            num_questions=_integer("num_questions", flags),
+            **read_promise(flags),
         )
     return PlanningJob(
-        workload=read_workload(given["workload"], largest_domain(given["domain"])),
-        num_records=integer("num_records", given["num_records"]),
-        max_error_fraction=number("max_error", given["max_error"])
-        if "max_error" in given
+        workload=read_workload(flags["workload"], largest_domain(flags["domain"])),
+        num_records=integer("num_records", flags["num_records"]),
+        max_error_fraction=number("max_error", flags["max_error"])
+        if "max_error" in flags
         else None,
-        **read_promise(given),
+        **read_promise(flags),
     )
 
 
-def query_count_job(given: Given) -> QueryCountJob:
+def query_count_job(flags: Flags) -> QueryCountJob:
     """Returns the job that computes, for these flags, how many queries may be asked."""
-    num_cells = _integer("num_cells", given)
-    if "domain" in given:
-        num_cells = largest_domain(given["domain"]).num_cells
+    num_cells = _integer("num_cells", flags)
+    if "domain" in flags:
+        num_cells = largest_domain(flags["domain"]).num_cells
     return QueryCountJob(
-        num_records=integer("num_records", given["num_records"]),
-        target_error=number("target_error", given["target_error"]),
+        num_records=integer("num_records", flags["num_records"]),
+        target_error=number("target_error", flags["target_error"]),
         num_cells=num_cells,
-        max_sparsity=_integer("max_sparsity", given),
-        **read_promise(given),
+        max_sparsity=_integer("max_sparsity", flags),
+        **read_promise(flags),
     )
 
 
-def _integer(name: str, given: Given) -> int | None:
-    return integer(name, given[name]) if name in given else None
+def _integer(name: str, flags: Flags) -> int | None:
+    return integer(name, flags[name]) if name in flags else None
 
 
 def largest_domain(text_or_path: str) -> Domain:
@@ -458,34 +458,34 @@ def largest_domain(text_or_path: str) -> Domain:
     return domain.bounded() if isinstance(domain, OpenDomain) else domain
 
 
-def ranking_of(job: Job, given: Given) -> Ranking:
+def ranking_of(job: Job, flags: Flags) -> Ranking:
     """Returns the options for a job, which may be about the domain of a file."""
     if isinstance(job, jobs.SparsePlanningJob):
         return rankings.rank_sparse_mechanisms(job)
-    domain = read_open_domain(given["domain"])
+    domain = read_open_domain(flags["domain"])
     if isinstance(domain, OpenDomain):
         return rankings.rank_discovering_mechanisms(job, domain)
     return rankings.rank_mechanisms(job)
 
 
-def read_promise(given: Given) -> dict[str, Any]:
+def read_promise(flags: Flags) -> dict[str, Any]:
     """Returns the arguments that are common to all jobs."""
-    guarantee = read_guarantee(given)
+    guarantee = read_guarantee(flags)
     is_public = guarantee.neighboring is Neighboring.REPLACE_ONE
     return {
         "guarantee": guarantee,
-        "num_records_is_public": is_public or "num_records_is_public" in given,
+        "num_records_is_public": is_public or "num_records_is_public" in flags,
         "failure_probability": number(
-            "failure_probability", given.get("failure_probability", "0.05")
+            "failure_probability", flags.get("failure_probability", "0.05")
         ),
     }
 
 
-def read_target(given: Given) -> Target | None:
+def read_target(flags: Flags) -> Target | None:
     """Returns the target error; None if an epsilon is given instead."""
     for flag in (TARGET_ERROR, TARGET_BOUND):
-        if flag.name in given:
-            return Target(number(flag.name, given[flag.name]), flag is TARGET_BOUND)
+        if flag.name in flags:
+            return Target(number(flag.name, flags[flag.name]), flag is TARGET_BOUND)
     return None
 
 
@@ -499,55 +499,55 @@ def read_workload(spec: str, domain: Domain) -> Workload | LinearWorkload:
         return parse_linear_workload(spec, domain)
 
 
-def command_line(job: Job, option: Option, given: Given) -> str | None:
+def command_line(job: Job, option: Option, flags: Flags) -> str | None:
     """Returns the command that runs an option; None if the option has no program."""
     if option.program is None or not option.is_feasible:
         return None
     guarantee = job.guarantee
-    flags = {"input": given.get("input", "INPUT")}
+    command = {"input": flags.get("input", "INPUT")}
     if isinstance(job, PlanningJob):
-        flags |= paying_flags(job.domain)
-        flags |= {name: given[name] for name in ("domain", "workload")}
+        command |= paying_flags(job.domain)
+        command |= {name: flags[name] for name in ("domain", "workload")}
     else:
-        flags |= {"key": given.get("key", "KEY"), "max_sparsity": str(job.max_sparsity)}
-    flags |= {
-        "epsilon": given["epsilon"],
-        "delta": given["delta"],
+        command |= {"key": flags.get("key", "KEY"), "max_sparsity": str(job.max_sparsity)}
+    command |= {
+        "epsilon": flags["epsilon"],
+        "delta": flags["delta"],
         "neighboring": guarantee.neighboring.value,
         "privacy_unit": guarantee.privacy_unit,
         "max_records_per_unit": str(guarantee.max_records_per_unit),
     }
     if option.program in ("release_synthetic_database", "answer_queries"):
-        flags["num_records"] = str(job.given_num_records)
+        command["num_records"] = str(job.given_num_records)
     if option.program != "release_intervals":  # this program releases all intervals
-        flags["mechanism"] = option.mechanism
+        command["mechanism"] = option.mechanism
         if isinstance(job, PlanningJob):
-            flags["calibration"] = option.calibration
-    flags |= dict(option.parameters)
+            command["calibration"] = option.calibration
+    command |= dict(option.parameters)
     if option.program == "answer_queries":
-        flags["queries"] = _queries(job, flags.pop("workload", "QUERIES"))
-        flags["failure_probability"] = f"{job.failure_probability:g}"
+        command["queries"] = _queries(job, command.pop("workload", "QUERIES"))
+        command["failure_probability"] = f"{job.failure_probability:g}"
     if option.program == "release_intervals":
-        del flags["workload"]
-    flags["output"] = given.get("output", "OUTPUT")
-    return typed(option.program, flags, guarantee.delta)
+        del command["workload"]
+    command["output"] = flags.get("output", "OUTPUT")
+    return typed(option.program, command, guarantee.delta)
 
 
 def paying_flags(domain: Domain) -> dict[str, str]:
     """Returns the flags for the budget that paid for released edges, which must pay again."""
-    ids = [each.dataset_id for _, each in released_edges(domain) if each.dataset_id is not None]
+    ids = [edges.dataset_id for _, edges in released_edges(domain) if edges.dataset_id is not None]
     return {"ledger": "LEDGER", "dataset_id": ids[0]} if ids else {}
 
 
-def domain_lines(given: Given) -> list[str]:
+def domain_lines(flags: Flags) -> list[str]:
     """Returns lines about attributes to discover, or about released edges and who must pay."""
-    domain = read_open_domain(given["domain"])
+    domain = read_open_domain(flags["domain"])
     if isinstance(domain, OpenDomain):
-        names = ", ".join(shown(each.name) for each in domain.open)
+        names = ", ".join(shown(column.name) for column in domain.open)
         share = f"{100 * DEFAULT_SHARE:g} % of the budget"
         sought: dict[str, str] = {}
         with contextlib.suppress(InputError):  # then each option says why it is refused
-            sought = plan_domain(domain, read_guarantee(given)).sought
+            sought = plan_domain(domain, read_guarantee(flags)).sought
         return [
             f"{names}: {share} finds values or bins first. The errors are those for as many as may"
             " be found, with the rest of the budget. Which share of the records will be in other is"
@@ -565,7 +565,7 @@ def domain_lines(given: Given) -> list[str]:
 def sought_with_epsilon_1(attributes: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Returns what a release may find for the attributes of a draft, by their names."""
     open_ones = [
-        each for each in attributes if "discover" in each and isinstance(each["type"], str)
+        entry for entry in attributes if "discover" in entry and isinstance(entry["type"], str)
     ]
     columns = tuple(open_attribute(open_one) for open_one in open_ones)
     guarantee = Guarantee(1.0, 1e-9, Neighboring.ADD_OR_REMOVE_ONE, "record", 1)

@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals.plan import check_request
 from beam_dp.mechanisms.windows import choices
 from beam_dp.planning import tables
 from beam_dp.planning.ranking import Least, Target, least_epsilon, out_of_reach
-from beam_dp.planning.tables import Given, Plan
+from beam_dp.planning.tables import Flags, Plan
 from beam_dp.privacy.guarantee import Neighboring
 from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries.workload import Workload, parse_workload
@@ -136,15 +136,15 @@ def rank_windows_for_target(
     return reached
 
 
-def plan_of_windows(given: Given) -> Plan:
+def plan_of_windows(flags: Flags) -> Plan:
     """Returns the ways to measure windows of a stream; a target applies to all questions."""
-    target = tables.read_target(given)
+    target = tables.read_target(flags)
     if target is not None:
-        given = tables.with_epsilon(given, 1.0)
-    workload = parse_workload(given["workload"], read_domain(given["domain"]))
-    horizon, unit = read_horizon(given), read_window_unit(given)
-    delta = number("delta", given["delta"])
-    measured, is_large = read_measured(given), "allow_large_delta" in given
+        flags = tables.with_epsilon(flags, 1.0)
+    workload = parse_workload(flags["workload"], read_domain(flags["domain"]))
+    horizon, unit = read_horizon(flags), read_window_unit(flags)
+    delta = number("delta", flags["delta"])
+    measured, is_large = read_measured(flags), "allow_large_delta" in flags
 
     def rank(epsilon: float) -> list[WindowsOption]:
         return rank_window_strategies(
@@ -153,7 +153,7 @@ def plan_of_windows(given: Given) -> Plan:
 
     epsilons: list[float] = []
     if target is None:
-        epsilon = number("epsilon", given["epsilon"])
+        epsilon = number("epsilon", flags["epsilon"])
         options = rank(epsilon)
         entries = [dataclasses.asdict(option) for option in options]
         # Per kind of noise, the best size of blocks.
@@ -161,10 +161,10 @@ def plan_of_windows(given: Given) -> Plan:
         shown = [option for option in options if option in best.values()]
     else:
         least = rank_windows_for_target(rank, target)
-        options = shown = [each.option for each in least]
-        epsilons = [each.epsilon for each in least if each.epsilon is not None]
-        entries = [{"epsilon": each.epsilon, **dataclasses.asdict(each.option)} for each in least]
-        epsilon, given = epsilons[0], tables.with_epsilon(given, epsilons[0])
+        options = shown = [row.option for row in least]
+        epsilons = [row.epsilon for row in least if row.epsilon is not None]
+        entries = [{"epsilon": row.epsilon, **dataclasses.asdict(row.option)} for row in least]
+        epsilon, flags = epsilons[0], tables.with_epsilon(flags, epsilons[0])
     promise = whole_promise(horizon, unit, epsilon, delta, allow_large_delta=is_large)
     promised = stated_promise(horizon, unit, promise)
     below = [
@@ -183,7 +183,7 @@ def plan_of_windows(given: Given) -> Plan:
     return Plan(
         Group(*above, _windows_table(shown, epsilons), Text(), *map(Text, below)),
         {**promised, "options": entries},
-        _command(options[0], given, workload.domain),
+        _command(options[0], flags, workload.domain),
     )
 
 
@@ -196,7 +196,7 @@ def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) 
         ("windows of a block", *("-" if block is None else f"{block:,}" for block in blocks)),
         (
             "budget of blocks",
-            *("-" if each.block is None else f"{each.share:.0%}" for each in options),
+            *("-" if option.block is None else f"{option.share:.0%}" for option in options),
         ),
     ]
     for question in options[0].errors:
@@ -209,18 +209,18 @@ def _windows_table(options: Sequence[WindowsOption], epsilons: Sequence[float]) 
     return plain_table(columns, rows, range(1, len(columns)))
 
 
-def _command(option: WindowsOption, given: Given, domain: Domain) -> str:
+def _command(option: WindowsOption, flags: Flags, domain: Domain) -> str:
     """Returns the command that releases windows with an option."""
     placed = {"input": "INPUT", "event_time": "EVENT_TIME", "arrival": FILE_TIME}
-    flags = {name: given.get(name, place) for name, place in placed.items()}
-    flags |= tables.paying_flags(domain)
-    horizon, limits = ([flag.name for flag in flags] for flags in (HORIZON, UNIT))
+    command = {name: flags.get(name, place) for name, place in placed.items()}
+    command |= tables.paying_flags(domain)
+    horizon, limits = ([flag.name for flag in group] for group in (HORIZON, UNIT))
     names = ["domain", "workload", *horizon, "privacy_unit", "max_records_per_unit", *limits]
-    flags |= {name: given[name] for name in (*names, "epsilon", "delta") if name in given}
-    flags |= {"neighboring": Neighboring.ADD_OR_REMOVE_ONE.value, "strategy": option.strategy}
-    if "questions" in given:
-        flags["questions"] = given["questions"]
+    command |= {name: flags[name] for name in (*names, "epsilon", "delta") if name in flags}
+    command |= {"neighboring": Neighboring.ADD_OR_REMOVE_ONE.value, "strategy": option.strategy}
+    if "questions" in flags:
+        command["questions"] = flags["questions"]
     if option.block is not None:
-        flags["block"] = str(option.block)
-    flags["output"] = given.get("output", "OUTPUT")
-    return tables.typed("release_windows", flags, number("delta", given["delta"]))
+        command["block"] = str(option.block)
+    command["output"] = flags.get("output", "OUTPUT")
+    return tables.typed("release_windows", command, number("delta", flags["delta"]))

@@ -35,9 +35,9 @@ def _groups(max_texts: int) -> Iterator[tuple[int, int]]:
     """Yields ranges (least, most) of the number of a unit's texts; the last one is exact."""
     least = 1
     while least < max_texts:
-        most = least if least < _ONE_BY_ONE else least + least // _GROUPS
-        yield least, min(most, max_texts - 1)
-        least = most + 1
+        largest = least if least < _ONE_BY_ONE else least + least // _GROUPS
+        yield least, min(largest, max_texts - 1)
+        least = largest + 1
     yield max_texts, max_texts
 
 
@@ -49,8 +49,8 @@ def least_threshold(scale: float, slack: float, max_texts: int, grid: int) -> in
     return max(
         text_weight(least, grid)
         + 1
-        + math.ceil(-normal_quantile(math.log(slack) - math.log(most)) * scale * (1 + _ROUNDING))
-        for least, most in _groups(max_texts)
+        + math.ceil(-normal_quantile(math.log(slack) - math.log(largest)) * scale * (1 + _ROUNDING))
+        for least, largest in _groups(max_texts)
     )
 
 
@@ -64,9 +64,9 @@ def alone_probability(scale: float, threshold: int, max_texts: int, grid: int) -
     ``max_texts``; in a group of numbers of texts, the heaviest weight and the largest m.
     """
     sigma, worst = positive(scale), Fraction(0)
-    for least, most in _groups(max_texts):
+    for least, largest in _groups(max_texts):
         distance = threshold - text_weight(least, grid) - 1
-        worst = max(worst, most * normal_tail(distance / sigma) if distance > 0 else Fraction(1))
+        worst = max(worst, largest * normal_tail(distance / sigma) if distance > 0 else Fraction(1))
     return min(worst, Fraction(1))
 
 

@@ -89,15 +89,15 @@ class Guarantee:
         if self.delta > MAX_DELTA and not allow_large_delta:
             condition = f"must be at most {MAX_DELTA:g}, unless allow_large_delta is given"
             raise InputError("delta", self.delta, condition)
-        check_choice("neighboring", self.neighboring, [each.value for each in Neighboring])
+        check_choice("neighboring", self.neighboring, [kind.value for kind in Neighboring])
         object.__setattr__(self, "neighboring", Neighboring(self.neighboring))
         if not isinstance(self.privacy_unit, str) or not self.privacy_unit:
             raise InputError("privacy_unit", self.privacy_unit, "must be a column or 'record'")
-        most = self.max_records_per_unit
-        checked_integer("max_records_per_unit", most, 1, MAX_RECORDS_PER_UNIT)
-        if self.privacy_unit == RECORD and most != 1:
+        limit = self.max_records_per_unit
+        checked_integer("max_records_per_unit", limit, 1, MAX_RECORDS_PER_UNIT)
+        if self.privacy_unit == RECORD and limit != 1:
             condition = "must be 1 if the privacy unit is a record"
-            raise InputError("max_records_per_unit", most, condition)
+            raise InputError("max_records_per_unit", limit, condition)
 
     def with_limits(self, **limits: Any) -> Self:
         """Returns the guarantee with another epsilon, delta or number of records per unit.

@@ -124,8 +124,8 @@ class Loss:
     def repeated(self, times: int) -> Self:
         """Returns the loss of N runs on the same records: ``composed``, without rounding."""
         rho, mu_squared, epsilon = (
-            None if each is None else times * each
-            for each in (self.rho, self.mu_squared, self.epsilon)
+            None if bound is None else times * bound
+            for bound in (self.rho, self.mu_squared, self.epsilon)
         )
         return type(self)(rho, mu_squared, epsilon, times * self.slack)
 
@@ -137,15 +137,15 @@ class Loss:
         """
         if proved.slack > self.slack:
             return False
-        known = [proved]
+        losses = [proved]
         if self.epsilon is not None:
             if proved.epsilon is None or proved.epsilon > self.epsilon:
                 return False
-            known.append(Loss.pure(self.epsilon))
+            losses.append(Loss.pure(self.epsilon))
         for name in ("rho", "mu_squared"):
-            stated = getattr(self, name)
-            bounds = [bound for each in known if (bound := getattr(each, name)) is not None]
-            if stated is not None and not any(bound <= stated for bound in bounds):
+            claim = getattr(self, name)
+            bounds = [bound for loss in losses if (bound := getattr(loss, name)) is not None]
+            if claim is not None and not any(bound <= claim for bound in bounds):
                 return False
         return True
 
@@ -168,8 +168,8 @@ class Loss:
     def to_json(self) -> dict[str, float]:
         """Returns the bounds as JSON values, rounded up."""
         bounds = (self.rho, self.mu, self.epsilon, self.slack or None)
-        stated = zip(_FIELDS, bounds, strict=True)
-        return {name: up(bound) for name, bound in stated if bound is not None}
+        named = zip(_FIELDS, bounds, strict=True)
+        return {name: up(bound) for name, bound in named if bound is not None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:

@@ -117,8 +117,8 @@ def _near_epsilon(mu: float, delta: Fraction) -> float:
         epsilon = step * step / 2 + step * (-2 * _decimal(delta).ln()).sqrt()
         for _ in range(_NEWTON_STEPS):
             density, first, second = _parts(step, epsilon)
-            found = density * (first - second)
-            change = (found.ln() - _decimal(delta).ln()) * found / (density * second)
+            reached = density * (first - second)
+            change = (reached.ln() - _decimal(delta).ln()) * reached / (density * second)
             # A step that is too long must not make epsilon negative.
             epsilon = max(epsilon + change, epsilon / 4)
             if abs(change) < epsilon * Decimal(2) ** -50:
@@ -242,8 +242,8 @@ class Step:
 def loss_json(loss: Loss) -> dict[str, float]:
     """Returns the proved bounds, rounded up to doubles."""
     names = ("epsilon", "mu_squared", "rho")
-    found = {name: up(value) for name in names if (value := getattr(loss, name)) is not None}
-    return found | ({"delta": up(loss.slack)} if loss.slack else {})
+    bounds = {name: up(value) for name in names if (value := getattr(loss, name)) is not None}
+    return bounds | ({"delta": up(loss.slack)} if loss.slack else {})
 
 
 def laplace_step(what: str, l1_sensitivity: Fraction | int, scale: float) -> Step:
@@ -396,15 +396,15 @@ def root(square: Fraction) -> str:
 def epsilons(loss: Loss, delta: Fraction) -> dict[str, float]:
     """Returns, per theorem, the epsilon that is proved at a delta."""
     left = delta - loss.slack
-    found = {}
+    proved = {}
     if left >= 0 and loss.epsilon is not None:
-        found[BASIC] = up(loss.epsilon)
+        proved[BASIC] = up(loss.epsilon)
     # Losses without a pure epsilon need at least the smallest delta of a guarantee.
     if left >= Fraction(MIN_DELTA) and loss.mu_squared is not None:
-        found[GAUSSIAN] = gaussian_epsilon(loss.mu_squared, left)
+        proved[GAUSSIAN] = gaussian_epsilon(loss.mu_squared, left)
     if left >= Fraction(MIN_DELTA) and loss.rho is not None:
-        found[ZCDP] = zcdp_epsilon(loss.rho, left)
-    return found
+        proved[ZCDP] = zcdp_epsilon(loss.rho, left)
+    return proved
 
 
 def total(
@@ -427,7 +427,7 @@ def total(
         words = f"delta {above(everything.slack)} of {promise.delta:g} is used up"
         step = Step("together", "no theorem applies", "none", words, everything)
         return step, math.inf
-    epsilon, formula, theorem, numbers = min(options, key=lambda each: each[0])
+    epsilon, formula, theorem, numbers = min(options, key=lambda option: option[0])
     numbers += f" at delta {promise.delta:g}"
     if everything.slack:
         numbers += f", of which {above(everything.slack)} is used up"
@@ -474,7 +474,7 @@ def excess(epsilon: float, promised: float) -> str:
 
 def told_steps(steps: Sequence[Step]) -> str:
     """Returns the description and the numbers of the first steps in one line."""
-    told = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
+    texts = [f"{step.what}: {step.numbers}" for step in steps[:_SHOWN_STEPS]]
     if len(steps) > _SHOWN_STEPS:
-        told.append(f"and {len(steps) - _SHOWN_STEPS:,} more")
-    return "; ".join(told) or "it has no steps"
+        texts.append(f"and {len(steps) - _SHOWN_STEPS:,} more")
+    return "; ".join(texts) or "it has no steps"

@@ -117,7 +117,7 @@ class Literals:
     @classmethod
     def of(cls, size: int, literals: Sequence[Literal]) -> Literals:
         """Returns the literals of an attribute with ``size`` codes."""
-        ranges = np.array([each for ranges in literals for each in ranges], np.int64)
+        ranges = np.array([span for ranges in literals for span in ranges], np.int64)
         first = np.cumsum([0, *map(len, literals[:-1])])
         return cls(size, ranges[:, 0].copy(), ranges[:, 1].copy(), first)
 
@@ -273,12 +273,12 @@ def _batch(
     """Returns the batch for one set of attributes, with queries ordered by their literals."""
     index = np.zeros(len(queries), np.int64)
     for place, listed in enumerate(literals):
-        number = {literal: each for each, literal in enumerate(listed)}
+        number = {literal: code for code, literal in enumerate(listed)}
         here = np.array([number[ranges[place]] for _, ranges in queries], np.int64)
         index = index * len(listed) + here
     order = np.argsort(index, kind="stable")
     positions = np.array([position for position, _ in queries])[order]
-    sides = tuple(Literals.of(size, each) for size, each in zip(sizes, literals, strict=True))
+    sides = tuple(Literals.of(size, part) for size, part in zip(sizes, literals, strict=True))
     return QueryBatch((axes,), positions[None, :], kind, sides, index[order])
 
 
@@ -393,4 +393,4 @@ def sums_over_records(
 def affine_parts(queries: Sequence[VectorQuery]) -> tuple[Vector, Vector]:
     """Returns the constant and the multiplier of each query, each of shape (num_queries,)."""
     constants = np.array([query.constant for query in queries], np.float64)
-    return constants, np.array([each.factor for each in queries], np.float64)
+    return constants, np.array([query.factor for query in queries], np.float64)

@@ -97,7 +97,7 @@ def _upper_bound(
     workload: LinearWorkload, norms: tuple[NDArray[np.int64], NDArray[np.int64]]
 ) -> Pair:
     unit = 1 << linear.VALUE_BITS
-    is_constant = [isinstance(each, linear.Product) and not each.axes for each in workload]
+    is_constant = [isinstance(query, linear.Product) and not query.axes for query in workload]
     ranges = [
         int(each.table.max()) - int(each.table.min()) if isinstance(each, linear.Explicit) else unit
         for each, constant in zip(workload, is_constant, strict=True)
@@ -107,7 +107,7 @@ def _upper_bound(
     sums = _largest(norms)
     between_cells = (
         min(2 * (sums[0] - constant * unit), sum(ranges)),
-        min(2 * (sums[1] - constant * unit**2), sum(each**2 for each in ranges)),
+        min(2 * (sums[1] - constant * unit**2), sum(width**2 for width in ranges)),
     )
     return _worse(between_cells, sums)
 

@@ -149,9 +149,9 @@ def workload_vc_dimension(workload: LinearWorkload, max_steps: int = MAX_STEPS) 
     cells, matrix, denominator = query_matrix(workload)
     if denominator != 1:
         raise InputError("queries", f"values in 1 / {denominator}", "must all be 0 or 1")
-    found = matrix_vc_dimension(matrix, products_bound(workload.queries), max_steps)
-    shattered = tuple(cells[list(found.shattered)].tolist())
-    return dataclasses.replace(found, shattered=shattered)
+    dimension = matrix_vc_dimension(matrix, products_bound(workload.queries), max_steps)
+    shattered = tuple(cells[list(dimension.shattered)].tolist())
+    return dataclasses.replace(dimension, shattered=shattered)
 
 
 def sauer_bound(num_points: int, dimension: int) -> int:
@@ -218,7 +218,7 @@ class _Search:
             column = kept.pop(0)
             if missing == 1:
                 return (column,)
-            halves = [half for each in patterns for half in (each & column, each & ~column)]
+            halves = [half for bits in patterns for half in (bits & column, bits & ~column)]
             places = self._extended(halves, kept, missing - 1)
             if places is not None:
                 return (column, *places)

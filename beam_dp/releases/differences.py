@@ -106,9 +106,9 @@ def not_comparable(first: object, second: object) -> InputError:
     return InputError("releases", kinds, condition)
 
 
-def _rank(each: CellDifference) -> tuple[bool, float]:
-    size = each.difference if each.z_score is None else each.z_score
-    return each.z_score is None, -abs(size)
+def _rank(cell: CellDifference) -> tuple[bool, float]:
+    size = cell.difference if cell.z_score is None else cell.z_score
+    return cell.z_score is None, -abs(size)
 
 
 def _marginal_differences(
@@ -121,7 +121,7 @@ def _marginal_differences(
     names = ", ".join(second.domain.names)
     domain.check_same(second.domain, "second", names, "must be of the first release's domain")
     if workload is None:
-        shared = tuple(each for each in first.workload if each in set(second.workload))
+        shared = tuple(marginal for marginal in first.workload if marginal in set(second.workload))
         if not shared:
             condition = "must be given: the releases were not made for a common marginal"
             raise InputError("workload", len(first.workload), condition)

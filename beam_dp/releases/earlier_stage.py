@@ -44,7 +44,7 @@ class Discovered:
         release: dict[str, Any] = {"epsilon": self.main.epsilon, "delta": self.main.delta}
         if self.main.max_records_per_unit != self.whole.max_records_per_unit:
             release[LIMIT] = self.main.max_records_per_unit
-        return {**drawn, "release": release, "noise": [dict(each) for each in self.noise]}
+        return {**drawn, "release": release, "noise": [dict(step) for step in self.noise]}
 
     @classmethod
     def from_json(cls, parsed: Any, whole: Guarantee) -> Self:
@@ -55,7 +55,7 @@ class Discovered:
         release, noise, draw_id = parsed["release"], parsed["noise"], parsed[_DRAWN]
         if not isinstance(release, Mapping) or set(release) - {LIMIT} != {"epsilon", "delta"}:
             raise InputError("discovered", "release", "must have an epsilon and a delta")
-        if not isinstance(noise, list) or not all(isinstance(each, Mapping) for each in noise):
+        if not isinstance(noise, list) or not all(isinstance(step, Mapping) for step in noise):
             raise InputError("discovered", "noise", "must be a list of JSON objects")
         if not isinstance(draw_id, str):
             raise InputError("discovered", _DRAWN, "must be a string")
@@ -75,13 +75,13 @@ def not_described(
     ``cut``: the columns whose far values may be cut.
     """
     reasons = {name: [CUT] for name in cut}
-    for each in domain:
-        if isinstance(each, BinnedAttribute) and each.num_levels == 1:
-            reasons.setdefault(each.name, []).append(ONE_BIN)
+    for attribute in domain:
+        if isinstance(attribute, BinnedAttribute) and attribute.num_levels == 1:
+            reasons.setdefault(attribute.name, []).append(ONE_BIN)
     for name, share in in_other.items():
         if share > 0.5:
             reasons.setdefault(name, []).append(f"{share:.0%} in other")
-    return {name: SEPARATOR.join(each) for name, each in reasons.items()}
+    return {name: SEPARATOR.join(texts) for name, texts in reasons.items()}
 
 
 def earlier_releases(
@@ -155,9 +155,9 @@ def may_be_cut(
     ranks = (np.arange(num_quantiles) + 0.5) * (total / num_quantiles)
     with np.errstate(all="ignore"):  # extreme edges may overflow; no warning then
         values = np.interp(ranks, np.append(0.0, np.cumsum(counts)), edges)
-        most = hidden * max_records
-        longer = _with_tail(values, edges, counts, hidden, most)
-        longer = _with_tail(-longer[::-1], -edges[::-1], counts[::-1], hidden, most)
+        rows = hidden * max_records
+        longer = _with_tail(values, edges, counts, hidden, rows)
+        longer = _with_tail(-longer[::-1], -edges[::-1], counts[::-1], hidden, rows)
         return bool(longer.std() > (1 + _MOST_LOST) * values.std())
 
 

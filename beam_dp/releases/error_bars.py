@@ -51,7 +51,7 @@ class Estimate:
     def scaled(self, factor: float) -> Estimate:
         """Returns the estimate and its errors, multiplied by a factor to change the unit."""
         errors = (self.standard_error, self.margin, self.bound)
-        error, margin, bound = (None if each is None else each * abs(factor) for each in errors)
+        error, margin, bound = (None if size is None else size * abs(factor) for size in errors)
         value = self.value * factor
         return replace(self, value=value, standard_error=error, margin=margin, bound=bound)
 
@@ -102,15 +102,15 @@ class Ratio:
             return Estimate(self.value, reason=moved.reason or number.reason)
         if number.value < _LEAST_DEVIATIONS * number.standard_error:
             return Estimate(self.value, reason="too few records for their noise")
-        found = moved.scaled(1 / number.value)
-        found = replace(found, value=self.value, bound=None, failure_probability=None)
+        ratio = moved.scaled(1 / number.value)
+        ratio = replace(ratio, value=self.value, bound=None, failure_probability=None)
         has_errors = number.standard_error > 0 and moved.standard_error > 0
-        if found.kind == FROM_NOISE and has_errors:
-            return replace(found, kind="approximate")
-        return found
+        if ratio.kind == FROM_NOISE and has_errors:
+            return replace(ratio, kind="approximate")
+        return ratio
 
 
 def weakest_kind(answers: Iterable[Estimate]) -> ErrorKind | None:
     """Returns the least certain kind among the answers; None if an answer has no kind."""
-    kinds = {each.kind for each in answers}
+    kinds = {answer.kind for answer in answers}
     return None if None in kinds else max(kinds, key=_KINDS.index)

@@ -126,8 +126,8 @@ def release_directories(directory: str | os.PathLike[str]) -> list[str]:
     """Returns a directory and the directories of the windows and blocks in it."""
     store = store_for(directory, "output")
     above = [cards.WINDOWS, *(f"{cards.LEVELS}/{size}" for size in store.folders(cards.LEVELS))]
-    inside = [f"{each}/{name}" for each in above for name in store.folders(each)]
-    return [os.fspath(directory), *(posixpath.join(directory, each) for each in inside)]
+    inside = [f"{folder}/{name}" for folder in above for name in store.folders(folder)]
+    return [os.fspath(directory), *(posixpath.join(directory, folder) for folder in inside)]
 
 
 def _finish(directory: str) -> bool:
@@ -239,8 +239,8 @@ def read_any(directory: str | os.PathLike[str], *, check_rows: bool = False) -> 
     """Reads the release of a directory, or the windows of a stream: see ``read_windows``."""
     if not holds_horizon(directory):
         return read_release(directory, check_rows=check_rows)
-    found: AnyRelease = part("horizon", "horizon_files").read_windows(directory)
-    return found
+    horizon: AnyRelease = part("horizon", "horizon_files").read_windows(directory)
+    return horizon
 
 
 def _text_in(store: Store, directory: str | os.PathLike[str]) -> bytes:
@@ -275,7 +275,7 @@ def _read(
         raise
     except cards.READ_ERRORS as error:
         place = cards.CARD if payload is None else payload.place
-        raise cards.ReleaseError(name, f"{place}{cards.told(error)}") from None
+        raise cards.ReleaseError(name, f"{place}{cards.reading_fault(error)}") from None
 
 
 def verify_release(release: AnyRelease) -> Verification:

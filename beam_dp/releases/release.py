@@ -162,9 +162,9 @@ def plain_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         return plain_json(value.item())
     if isinstance(value, Mapping):
-        return {str(key): plain_json(each) for key, each in value.items()}
+        return {str(key): plain_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [plain_json(each) for each in value]
+        return [plain_json(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError("card", value, "must contain finite numbers only")
     if value is None or isinstance(value, (str, bool, int, float)):

@@ -35,38 +35,38 @@ MAX_LEAVES = 2**19  # of a column whose bins are found
 
 
 def check_fields(
-    name: str, stated: object, needed: Collection[str], optional: Collection[str] = ()
+    name: str, fields: object, needed: Collection[str], optional: Collection[str] = ()
 ) -> None:
     """Refuses a JSON object with a missing field, or with a field that no check would read."""
-    if not isinstance(stated, Mapping):
-        raise InputError(name, stated, "must be a JSON object")
+    if not isinstance(fields, Mapping):
+        raise InputError(name, fields, "must be a JSON object")
     for field in needed:
-        if field not in stated:
+        if field not in fields:
             raise InputError(f"{name}.{field}", None, "must be stated")
-    for field in stated:
+    for field in fields:
         if field not in needed and field not in optional:
             condition = "is not a field that this version knows, so nothing is charged for it"
-            raise InputError(f"{name}.{field}", stated[field], condition)
+            raise InputError(f"{name}.{field}", fields[field], condition)
 
 
-def differences(stated: Any, found: Any, place: str = "") -> Iterator[str]:
+def differences(value: Any, expected: Any, place: str = "") -> Iterator[str]:
     """Yields the fields in which two values of a card differ; fractions may differ by 1e-9."""
-    if isinstance(stated, Mapping) and isinstance(found, Mapping):
-        for name in {**stated, **found}:
+    if isinstance(value, Mapping) and isinstance(expected, Mapping):
+        for name in {**value, **expected}:
             below = f"{place}.{name}".lstrip(".")
-            if name in stated and name in found:
-                yield from differences(stated[name], found[name], below)
+            if name in value and name in expected:
+                yield from differences(value[name], expected[name], below)
             else:
-                yield f"{below} is {'unknown' if name in stated else 'missing'}"
-    elif isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
-        for number, pair in enumerate(zip(stated, found, strict=True)):
+                yield f"{below} is {'unknown' if name in value else 'missing'}"
+    elif isinstance(value, list) and isinstance(expected, list) and len(value) == len(expected):
+        for number, pair in enumerate(zip(value, expected, strict=True)):
             yield from differences(*pair, f"{place}.{number}")
-    elif is_number(stated) and is_number(found):
-        is_whole = isinstance(stated, int) and isinstance(found, int)
-        if stated != found and (is_whole or not math.isclose(stated, found, rel_tol=AGREEMENT)):
-            yield f"{place} is {stated!r}; must be {found!r}"
-    elif stated != found or isinstance(stated, bool) != isinstance(found, bool):
-        yield f"{place} is {_short(stated)}; must be {_short(found)}"
+    elif is_number(value) and is_number(expected):
+        is_whole = isinstance(value, int) and isinstance(expected, int)
+        if value != expected and (is_whole or not math.isclose(value, expected, rel_tol=AGREEMENT)):
+            yield f"{place} is {value!r}; must be {expected!r}"
+    elif value != expected or isinstance(value, bool) != isinstance(expected, bool):
+        yield f"{place} is {_short(value)}; must be {_short(expected)}"
 
 
 def _short(value: Any) -> str:
@@ -96,58 +96,58 @@ class Figures:
             self.number += 1
             self.faults.append(f"{name} cannot follow from the noise of the card")
 
-    def _compare(self, agrees: bool, name: str, stated: str, found: str) -> None:
+    def _compare(self, agrees: bool, name: str, figure: str, expected: str) -> None:
         self.number += 1
         if not agrees:
-            self.faults.append(f"{name}: the card says {stated}, the rest of it fits {found}")
+            self.faults.append(f"{name}: the card says {figure}, the rest of it fits {expected}")
 
-    def same(self, name: str, stated: Any, found: float | None) -> None:
+    def same(self, name: str, figure: Any, expected: float | None) -> None:
         """Compares a stated figure with the recomputed figure, to a relative 1e-9."""
-        if stated is None or found is None:
-            agrees = stated is found
+        if figure is None or expected is None:
+            agrees = figure is expected
         else:
-            agrees = is_number(stated) and (
-                stated == found or math.isclose(stated, found, rel_tol=AGREEMENT)
+            agrees = is_number(figure) and (
+                figure == expected or math.isclose(figure, expected, rel_tol=AGREEMENT)
             )
-        self._compare(agrees, name, _shown(stated), _shown(found))
+        self._compare(agrees, name, _shown(figure), _shown(expected))
 
-    def near(self, name: str, stated: Any, found: float, error: float) -> None:
+    def near(self, name: str, figure: Any, expected: float, error: float) -> None:
         """Compares a stated figure with the recomputed figure, up to a known error and 1e-9."""
-        allowed = error + AGREEMENT * abs(found)
-        agrees = is_number(stated) and abs(stated - found) <= allowed
-        self._compare(agrees, name, _shown(stated), _shown(found))
+        allowed = error + AGREEMENT * abs(expected)
+        agrees = is_number(figure) and abs(figure - expected) <= allowed
+        self._compare(agrees, name, _shown(figure), _shown(expected))
 
-    def equal(self, name: str, stated: Any, found: Any) -> None:
+    def equal(self, name: str, figure: Any, expected: Any) -> None:
         """Compares two figures of a card, or a figure with its required value."""
-        stated_text, found_text = (repr(getattr(each, "value", each)) for each in (stated, found))
-        self._compare(stated == found, name, stated_text, found_text)
+        texts = (repr(getattr(value, "value", value)) for value in (figure, expected))
+        self._compare(figure == expected, name, *texts)
 
-    def at_least(self, name: str, stated: Any, least: float, most: float = math.inf) -> None:
+    def at_least(self, name: str, figure: Any, least: float, largest: float = math.inf) -> None:
         """Compares a stated figure with its lower bound and optional upper bound."""
-        fits = is_number(stated) and least * (1 - AGREEMENT) <= stated <= most * (1 + AGREEMENT)
+        fits = is_number(figure) and least * (1 - AGREEMENT) <= figure <= largest * (1 + AGREEMENT)
         bounds = f"at least {_shown(least)}"
-        if most < math.inf:
-            bounds += f", and at most {_shown(most)}"
-        self._compare(fits, name, _shown(stated), bounds)
+        if largest < math.inf:
+            bounds += f", and at most {_shown(largest)}"
+        self._compare(fits, name, _shown(figure), bounds)
 
-    def loss(self, name: str, stated: Any, proved: Loss, *, is_exact: bool = True) -> None:
+    def loss(self, name: str, figure: Any, proved: Loss, *, is_exact: bool = True) -> None:
         """Compares the loss that a card states, as JSON values, with the proved loss."""
-        loss, found = Loss.from_json(stated).to_json(), proved.to_json()
+        loss, proof = Loss.from_json(figure).to_json(), proved.to_json()
         self.equal(f"{name}.slack", loss.get("slack"), None)
         implied = loss
         if "epsilon" in loss:
             implied = Loss.pure(loss["epsilon"]).to_json()
-            self.same(f"{name}.epsilon", loss["epsilon"], found.get("epsilon"))
+            self.same(f"{name}.epsilon", loss["epsilon"], proof.get("epsilon"))
             self.equal(f"{name}.mu", "mu" in loss, "mu" in implied)
         elif "mu" in loss:
             implied = Loss.gaussian(loss["mu"]).to_json()
         for field in ("mu", "rho"):
             if field not in loss:
                 continue
-            least, most = found.get(field, math.inf), implied.get(field, math.inf)
+            least, largest = proof.get(field, math.inf), implied.get(field, math.inf)
             if "epsilon" not in loss and (field == "mu" or "mu" not in loss):
-                most = least if is_exact else math.inf
-            self.at_least(f"{name}.{field}", loss[field], min(least, most), most)
+                largest = least if is_exact else math.inf
+            self.at_least(f"{name}.{field}", loss[field], min(least, largest), largest)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -231,12 +231,12 @@ def judged(
 
 def _broken(epsilon: float, promise: Guarantee) -> str:
     """Returns a message that noise does not keep the promise, with advice."""
-    stated = f"The card promises epsilon {promise.epsilon:.6g} at delta {promise.delta:g}"
+    promised = f"The card promises epsilon {promise.epsilon:.6g} at delta {promise.delta:g}"
     if epsilon == math.inf:
-        return f"{stated}, but its noise proves no epsilon. Treat it as unprotected."
+        return f"{promised}, but its noise proves no epsilon. Treat it as unprotected."
     true = more_than(epsilon, promise.epsilon)
     return (
-        f"{stated}, but the noise that it states keeps only epsilon {true},"
+        f"{promised}, but the noise that it states keeps only epsilon {true},"
         f" {excess(epsilon, promise.epsilon)}. A published release cannot be made more private:"
         f" count it as epsilon {true} in every budget, and inform everyone who relies on it."
     )
@@ -258,11 +258,11 @@ def misread(release: Release) -> list[str]:
     """
     if release.read_from is None:
         return []
-    stated, found = (
+    card, expected = (
         {name: value for name, value in fields.items() if name not in _HEAD}
         for fields in (release.read_from, release.card)
     )
-    return [f"card: {each}" for each in differences(stated, plain_json(found))]
+    return [f"card: {difference}" for difference in differences(card, plain_json(expected))]
 
 
 def of_release(
@@ -298,21 +298,21 @@ def left_out_figures(
     variance = noise_variance("discrete_laplace", left_out.scale)
     bound = laplace_bound(left_out.scale, counts, beta)
     of_sum = bound if counts == 1 else noise_bound(counts * variance, 1, variance, beta)
-    for name, found in (
+    for name, expected in (
         ("standard_error", math.sqrt(variance)),
         ("bound", bound),
         ("sum_standard_error", math.sqrt(counts * variance)),
         ("sum_bound", of_sum),
     ):
-        figures.same(f"left_out.{name}", getattr(left_out, name), found)
+        figures.same(f"left_out.{name}", getattr(left_out, name), expected)
     (step,) = left_out_steps(left_out, promise, domain)
     assert step.loss.epsilon is not None
-    stated = left_out.budget["left_out"]["epsilon"]
-    figures.same("left_out.budget", stated, float(step.loss.epsilon))
+    spent = left_out.budget["left_out"]["epsilon"]
+    figures.same("left_out.budget", spent, float(step.loss.epsilon))
     for name, delta in (("release", promise.delta), ("left_out", 0.0)):
         figures.same(f"left_out.budget.{name}.delta", left_out.budget[name]["delta"], delta)
-    own = of_release(promise, left_out)
-    _, epsilon = total(of_steps, own)
-    figures.at_least("left_out.budget.release.epsilon", own.epsilon, epsilon)
-    both = stated + left_out.budget["release"]["epsilon"]
+    main = of_release(promise, left_out)
+    _, epsilon = total(of_steps, main)
+    figures.at_least("left_out.budget.release.epsilon", main.epsilon, epsilon)
+    both = spent + left_out.budget["release"]["epsilon"]
     figures.at_least("left_out.budget, the sum", both, 0.0, promise.epsilon)

@@ -247,14 +247,14 @@ class ReleaseWindows(ShowsPromise):
         is_strict = horizon_card(self.plan, replayable=True).needs_same_records
         kept = (ReadArrivals, ReadRecords) if is_strict else ReadArrivals
         made_of = list(_made_of(records))
-        readers = [each for each in map(source_of, made_of) if isinstance(each, kept)]
-        sources = [each.source for each in made_of if hasattr(each, "source")]
+        readers = [reader for reader in map(source_of, made_of) if isinstance(reader, kept)]
+        sources = [made.source for made in made_of if hasattr(made, "source")]
         if len(readers) + len(sources) > 1:
             condition = "must come from one reader: a horizon lists the files of only one"
             raise InputError("records", f"from {len(readers) + len(sources)} readers", condition)
         seen = SeenFiles(self.directory, self.private_folder) if readers else None
         times = {"event_time": self.count.event_time, "arrival": self.count.arrival}
-        source = {name: value for each in (times, *sources) for name, value in each.items()}
+        source = {name: value for part in (times, *sources) for name, value in part.items()}
         card = horizon_card(self.plan, source, replayable=True)
         if (
             horizon_files.check_same_horizon(self.directory, card) == self.horizon_id
@@ -269,9 +269,9 @@ class ReleaseWindows(ShowsPromise):
 def repeatable_source(records: beam.PCollection[Any]) -> dict[str, Any] | None:
     """Returns what describes the files or the topic of all records; None if some have others."""
     described: dict[str, Any] = {}
-    for each in _made_of(records):
-        described |= getattr(each, "source", {})
-        step = each.producer
+    for made in _made_of(records):
+        described |= getattr(made, "source", {})
+        step = made.producer
         if step is not None and any(isinstance(one, beam.pvalue.PBegin) for one in step.inputs):
             while step is not None and not isinstance(step.transform, ReadRecords | ReadKafka):
                 step = step.parent

@@ -46,16 +46,16 @@ def describe(release: DomainRelease) -> RenderableType:
         ),
         *terminal.facts_tables({"release": facts}),
     ]
-    for attribute, found, noise in release.columns():
-        stated = {name: value for name, value in noise.items() if name != "measured"}
-        rows = _rows(attribute, found)
-        parts += terminal.facts_tables({f"noise of {shown(attribute.name)}": stated})
+    for attribute, result, noise in release.columns():
+        fields = {name: value for name, value in noise.items() if name != "measured"}
+        rows = _rows(attribute, result)
+        parts += terminal.facts_tables({f"noise of {shown(attribute.name)}": fields})
         parts.append(terminal.plain_table(_header(attribute), rows[:_SHOWN_LEVELS], (1, 2)))
         if len(rows) > _SHOWN_LEVELS:
             parts.append(terminal.plain_text(f"and {len(rows) - _SHOWN_LEVELS:,} more"))
     parts.append(terminal.plain_text(_ABOUT))
-    stated = {name: value for name, value in release.plan.items() if name != "job"}
-    rest = {"parameter": stated, "made with": release.versions}
+    fields = {name: value for name, value in release.plan.items() if name != "job"}
+    rest = {"parameter": fields, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
 
 
@@ -63,9 +63,9 @@ def report(release: DomainRelease, _: Truth | None) -> Told:
     """Returns one section per open attribute, and the noise."""
     sections = {
         f"Found in {attribute.name[:60]}": table(
-            attribute.name, _header(attribute), _rows(attribute, found), (1, 2)
+            attribute.name, _header(attribute), _rows(attribute, result), (1, 2)
         )
-        for attribute, found, _ in release.columns()
+        for attribute, result, _ in release.columns()
     }
     noise = noise_words(release.noise)
     warnings = column_warnings(not_described(release.domain, {}))
@@ -75,9 +75,9 @@ def report(release: DomainRelease, _: Truth | None) -> Told:
 def found_text(release: DomainRelease) -> str:
     """Returns the numbers of values and bins that were found, in one line."""
     texts = [
-        f"{counted(len(found.counts), 'value' if attribute.has_values else 'bin')} of"
+        f"{counted(len(result.counts), 'value' if attribute.has_values else 'bin')} of"
         f" {attribute.name}"
-        for attribute, found, _ in release.columns()
+        for attribute, result, _ in release.columns()
     ]
     more = f" and levels of {len(texts) - 6:,} more attributes" if len(texts) > 6 else ""
     return f"Found {', '.join(texts[:6])}{more}"
@@ -87,14 +87,14 @@ def _header(attribute: OpenAttribute) -> tuple[str, str, str]:
     return attribute.name, "privacy units", "standard error"
 
 
-def _rows(attribute: OpenAttribute, found: Found) -> list[tuple[str, str, str]]:
+def _rows(attribute: OpenAttribute, result: Found) -> list[tuple[str, str, str]]:
     """Returns the found levels with their noisy counts."""
     if attribute.has_values:
-        labels = [str(value) for value in found.values]
+        labels = [str(value) for value in result.values]
     else:
-        closed = attribute.closed(found.values)
-        labels = [closed.label(code) for code in range(len(found.counts))]
-    numbers = zip(found.counts.tolist(), found.standard_errors.tolist(), strict=True)
+        closed = attribute.closed(result.values)
+        labels = [closed.label(code) for code in range(len(result.counts))]
+    numbers = zip(result.counts.tolist(), result.standard_errors.tolist(), strict=True)
     return [
         (label, f"{count:,.0f}", terminal.short(error))
         for label, (count, error) in zip(labels, numbers, strict=True)

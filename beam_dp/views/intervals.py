@@ -72,14 +72,14 @@ def report(release: IntervalRelease, truth: Truth | None) -> Told:
     answers = IntervalAnswers(release)
     marginals = Marginals(answers, [0], [], truth)
     *others, noisy = marginals.sections().items()
-    found = {
+    facts = {
         **noisy_number_fact(release),
         "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records"
         " (root mean square)",
     }
     sections = dict([*others, ("Up to each value", _up_to(answers, truth)), noisy])
     what = f"Counts of all intervals of {release.attribute.name[:60]}"
-    return Told(what, marginals.headline(), RULE, found, sections, noise_words(release.noise))
+    return Told(what, marginals.headline(), RULE, facts, sections, noise_words(release.noise))
 
 
 def _up_to(answers: IntervalAnswers, truth: Truth | None) -> str:
@@ -114,8 +114,8 @@ class IntervalAnswers:
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """See ``Answers``."""
         ends = [
-            ([each.codes[0] for each in own], [each.codes[-1] for each in own])
-            for _, (own,) in tables
+            ([group.codes[0] for group in groups], [group.codes[-1] for group in groups])
+            for _, (groups,) in tables
         ]
         return [self.between(*end) for end in ends]
 
@@ -180,12 +180,12 @@ def _print_intervals(
     columns = (answers.values, answers.standard_errors, answers.bounds)
     numbers = list(zip(*(column.tolist() for column in columns), strict=True))
     if options.json:
-        found = [
+        entries = [
             {"interval": name, "value": value, "standard_error": error, "bound": bound}
             | {"failure_probability": beta}
             for name, (value, error, bound) in zip(names, numbers, strict=True)
         ]
-        print(json.dumps(found))
+        print(json.dumps(entries))
         return
     shown = list(zip(names, numbers, strict=True))[: options.limit]
     rows = [(name, *(f"{value:,.1f}" for value in values)) for name, values in shown]

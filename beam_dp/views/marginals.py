@@ -24,7 +24,7 @@ from beam_dp.views.cells import (
     single_levels,
 )
 from beam_dp.views.markup import folded, paragraph, table, text
-from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, legend, told
+from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, in_words, legend
 from beam_dp.views.terminal import counted, short
 
 # The largest total size of the pictures; with this limit, a report stays under 2 MB.
@@ -123,7 +123,7 @@ class Marginals:
         sized = [(axes, [shape[axis] for axis in axes]) for axes in self.pairs]
         pairs = [axes for axes, size in sized if min(size) > 1 and math.prod(size) <= _PAIR_CELLS]
         strengths = map(cramers_v, self.answers.values(pairs))
-        ranked = sorted(zip(strengths, pairs, strict=True), key=lambda each: -each[0])
+        ranked = sorted(zip(strengths, pairs, strict=True), key=lambda pair: -pair[0])
         if not ranked:
             return ""
         shown = ranked[:_SHOWN_PAIRS]
@@ -159,21 +159,21 @@ class Marginals:
             value = round(strengths.get((min(pair), max(pair)), math.nan), 2)
             tiles.append(Tile(value, f"{' and '.join(self._names(pair))}: {short(value)}"))
         drawn = heat_map(
-            "Cramer's V of each pair", ("", ""), (names, names), tiles, most=1.0, unit="Cramer's V"
+            "Cramer's V of each pair", ("", ""), (names, names), tiles, limit=1.0, unit="Cramer's V"
         )
         return figure("All pairs", "How strongly two attributes go together.", [drawn])
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
         # The attribute with fewer groups becomes the columns, because phones are narrow.
         step = -1 if len(groups[1]) > len(groups[0]) else 1
-        order = np.arange(len(cells)).reshape([len(each) for each in groups])
+        order = np.arange(len(cells)).reshape([len(group) for group in groups])
         places = (order.T if step < 0 else order).ravel().tolist()
         cells = [
             dataclasses.replace(cells[place], labels=cells[place].labels[::step])
             for place in places
         ]
         first, second = self._names(axes[::step])
-        rows, columns = ([each.label for each in group] for group in groups[::step])
+        rows, columns = ([level.label for level in group] for group in groups[::step])
         by = f"{first[:60]} and {second[:60]}"
         drawn = map_figures(by, (first, second), (rows, columns), cells)
         words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
@@ -192,13 +192,13 @@ class Marginals:
         for axes in self._larger_sets:
             sizes = [self.answers.domain.shape[axis] for axis in axes]
             fitting = (
-                most
-                for most in range(max(*sizes, 3), 2, -1)
-                if math.prod(min(size, most) for size in sizes) <= _GROUPED_CELLS
+                limit
+                for limit in range(max(*sizes, 3), 2, -1)
+                if math.prod(min(size, limit) for size in sizes) <= _GROUPED_CELLS
             )
             if len(asked) < _SHOWN_LARGER and math.prod(sizes) <= _LARGER_CELLS:
-                for most in itertools.islice(fitting, 1):
-                    asked.append((axes, [groups_of(self.answers, axis, most) for axis in axes]))
+                for limit in itertools.islice(fitting, 1):
+                    asked.append((axes, [groups_of(self.answers, axis, limit) for axis in axes]))
         return asked
 
     def _cells(self, asked: Sequence[Asked]) -> dict[Axes, list[Cell]]:
@@ -252,21 +252,21 @@ class Marginals:
     def _noisy_section(self) -> str:
         rows = []
         for axis in self.singles:
-            own = self._tables[axis,]
-            bad = [cell.labels[0][:40] for cell in own if not cell.is_good]
+            cells = self._tables[axis,]
+            bad = [cell.labels[0][:40] for cell in cells if not cell.is_good]
             pairs = [table for axes, table in self._tables.items() if axis in axes and axes[1:]]
             inside = list(itertools.chain.from_iterable(pairs))
             few = sum(not cell.is_good for cell in inside)
-            share = few / len(inside) if inside else len(bad) / len(own)
+            share = few / len(inside) if inside else len(bad) / len(cells)
             of_pairs = f"{few:,} of {len(inside):,} ({_percent(share)})" if inside else "none"
-            levels = f"{len(bad):,} of {len(own):,}" + (f": {words_of(bad)}" if bad else "")
+            levels = f"{len(bad):,} of {len(cells):,}" + (f": {words_of(bad)}" if bad else "")
             rows.append((share, self._names((axis,))[0], levels, of_pairs))
         rows.sort(key=lambda row: -row[0])
         header = ("attribute", "its levels", "cells of its pairs")
         shown = table("Too noisy, or without error bar", header, [row[1:] for row in rows])
         every = ((self._names(axes), cell) for axes in self._tables for cell in self._tables[axes])
-        noisy = [each for each in every if each[1].is_noisy]
-        noisy.sort(key=lambda each: -each[1].answer.value)
+        noisy = [pair for pair in every if pair[1].is_noisy]
+        noisy.sort(key=lambda pair: -pair[1].answer.value)
         largest = [
             (_cell_name(names, cell), f"{cell.answer.value:,.1f}", f"{cell.answer.margin:,.1f}")
             for names, cell in noisy[:_SHOWN_CELLS]
@@ -285,9 +285,9 @@ class Marginals:
         right = sum(not cell.is_missed for cell in barred)
         for (axes, groups), cells in zip(asked, tables, strict=True):
             true = np.array([cell.truth or 0 for cell in cells])
-            found = [np.array([cell.answer.value for cell in cells])]
-            found += [] if self.of_records is None else [self.of_records(axes, groups)]
-            errors = [np.abs(values - true) for values in found]
+            answers = [np.array([cell.answer.value for cell in cells])]
+            answers += [] if self.of_records is None else [self.of_records(axes, groups)]
+            errors = [np.abs(values - true) for values in answers]
             wrong = [float(error.sum()) / (2 * max(true.sum(), 1)) for error in errors]
             shares.setdefault(_WAYS[min(len(axes), 3) - 1], []).append(wrong)
             hits = [not cell.is_missed for cell in cells if cell.answer.margin is not None]
@@ -295,12 +295,12 @@ class Marginals:
             inside = _percent(sum(hits) / len(hits)) if hits else ""
             row = words_of(self._names(axes)), *sizes, *map(_percent, wrong), inside
             rows.append((wrong[0], row))
-        rows.sort(key=lambda each: -each[0])
+        rows.sort(key=lambda row: -row[0])
         means = [
             ", ".join(
-                f"{_percent(mean)} for {what}" for what, mean in zip(shares, each, strict=True)
+                f"{_percent(mean)} for {what}" for what, mean in zip(shares, part, strict=True)
             )
-            for each in zip(
+            for part in zip(
                 *(np.mean(share, axis=0).tolist() for share in shares.values()), strict=True
             )
         ]
@@ -339,7 +339,7 @@ def tiles(cells: Sequence[Cell], is_true: bool) -> list[Tile]:
     return [
         Tile(
             float(cell.truth or 0) if is_true else cell.answer.value,
-            told(cell),
+            in_words(cell),
             is_struck=cell.is_noisy and not is_true,
         )
         for cell in cells
@@ -401,11 +401,11 @@ def _row(cell: Cell) -> list[str]:
 def bar_words(cells: Sequence[Cell]) -> str:
     """Returns a sentence about the lengths and kinds of the error bars of some cells."""
     margins = [cell.answer.margin for cell in cells if cell.answer.margin is not None]
-    kinds = dict.fromkeys(str(each.answer.kind) for each in cells if each.answer.margin is not None)
-    without = [each.answer.reason for each in cells if each.answer.margin is None]
+    kinds = dict.fromkeys(str(cell.answer.kind) for cell in cells if cell.answer.margin is not None)
+    without = [cell.answer.reason for cell in cells if cell.answer.margin is None]
     words = ""
     if margins:
-        ends = dict.fromkeys(short(each) for each in (min(margins), max(margins)))
+        ends = dict.fromkeys(short(margin) for margin in (min(margins), max(margins)))
         words = f"Error bars ± {' to '.join(ends)} records"
         words += f" ({' and '.join(kinds).replace('_', '-')})."
     if without:

@@ -52,9 +52,9 @@ def table(
     )
     body, every = [], list(rows)
     for row in every[:MAX_ROWS]:
-        first, *others = (text(each) for each in row)
+        first, *others = (text(cell) for cell in row)
         cells = "".join(
-            f"<td{kind}>{each}</td>" for kind, each in zip(classes[1:], others, strict=True)
+            f"<td{kind}>{other}</td>" for kind, other in zip(classes[1:], others, strict=True)
         )
         body.append(f'<tr><th scope="row">{first}</th>{cells}</tr>')
     if len(every) > MAX_ROWS:

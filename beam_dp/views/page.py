@@ -172,7 +172,7 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     windows = release.card.get("promise", release.plan.get("promise"))
     over_time = [f"Over time: {windows}."] if isinstance(windows, str) else []
     verified = _verified(beside.verdict, beside.verification) if beside.verdict else ()
-    words = (text(each, 1_000) for each in (*_words(promised)[1:], *over_time))
+    words = (text(word, 1_000) for word in (*_words(promised)[1:], *over_time))
     inside = (
         part("The guarantee", facts(entries), *map(paragraph, words))
         + part("Verification", *verified)
@@ -286,15 +286,15 @@ def _citation(release: AnyRelease, verification: Verification | None) -> str:
     )
     parameters = release.card.get("parameters")
     strategy = parameters.get("strategy") if isinstance(parameters, Mapping) else None
-    papers = [_PAPERS[each] for each in (strategy, mechanism) if each in _PAPERS][:1]
+    papers = [_PAPERS[key] for key in (strategy, mechanism) if key in _PAPERS][:1]
     steps = () if verification is None else (*verification.steps, verification.together)
-    theorems = [each for step in steps for each in step.theorem.split("; ")]
-    items = "".join(f"<li>{text(each, 400)}</li>" for each in dict.fromkeys([*papers, _BOOK]))
+    theorems = [theorem for step in steps for theorem in step.theorem.split("; ")]
+    items = "".join(f"<li>{text(item, 400)}</li>" for item in dict.fromkeys([*papers, _BOOK]))
     proofs = "; ".join(dict.fromkeys(theorem for theorem in theorems if theorem))
-    held = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:limit])}
+    entries = {release.ID_OF.capitalize(): release.id, **dict(list(versions.items())[:limit])}
     return (
         paragraph(f"<code>{text(citation, 600)}</code>")
-        + facts(held)
+        + facts(entries)
         + f"<ul>{items}</ul>"
         + (paragraph(text(f"The guarantee follows from: {proofs}.", 1_000)) if proofs else "")
     )

@@ -34,11 +34,11 @@ class Tile(NamedTuple):
     """A cell of a map of colours."""
 
     value: float
-    told: str  # the cell in words
+    words: str  # the cell in words
     is_struck: bool = False
 
 
-def told(cell: Cell) -> str:
+def in_words(cell: Cell) -> str:
     """Returns a cell in words."""
     answer = cell.answer
     words = f"{cell.label}: {answer.value:,.1f} records"
@@ -67,7 +67,7 @@ def _horizontal_bars(title: str, cells: Sequence[Cell]) -> str:
         first, last = sorted((place(0), place(value)))
         number = short(value) + ("" if margin is None else f" ± {short(margin)}")
         parts += [
-            f"<g><title>{text(told(cell))}</title>",
+            f"<g><title>{text(in_words(cell))}</title>",
             f'<text class="label" x="{label_width:.1f}" y="{middle + 4}">{text(label)}</text>',
             _rectangle("bar noisy" if cell.is_noisy else "bar", first, top, last - first, tall),
         ]
@@ -109,7 +109,7 @@ def vertical_bars(title: str, cells: Sequence[Cell], *, is_line: bool = False) -
         value, margin, truth = cell.answer.value, cell.answer.margin, cell.truth
         width = step * (0.4 if has_truth else 0.76)
         at = middle if is_line or truth is None else middle - width / 2
-        parts.append(f"<g><title>{text(told(cell))}</title>")
+        parts.append(f"<g><title>{text(in_words(cell))}</title>")
         if is_line:
             points["line"].append(f"{middle:.1f},{height(value):.1f}")
             dot = f'cx="{middle:.1f}" cy="{height(value):.1f}" r="2"'
@@ -137,17 +137,17 @@ def heat_map(
     labels: tuple[Sequence[str], Sequence[str]],
     tiles: Sequence[Tile],
     *,
-    most: float | None = None,
+    limit: float | None = None,
     unit: str = "records",
 ) -> str:
     """Returns a map of colours by row and column, with its scale.
 
-    A stronger colour means a larger value, up to ``most``.
+    A stronger colour means a larger value, up to ``limit``.
     """
     rows = short_labels(labels[0], _ROW_LETTERS)
     columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
-    if most is None:
-        most = max(0.0, *(each.value for each in tiles))
+    if limit is None:
+        limit = max(0.0, *(tile.value for tile in tiles))
     label_width = max(max(map(len, rows)) * _LETTER, min(len(names[0]), 14) * 7 + 12, 68) + 8
     left, longest = label_width + 4, max(map(len, columns))
     size = min((WIDTH - label_width - 8) / num_columns, 90)
@@ -157,7 +157,7 @@ def heat_map(
         size = min(size, (WIDTH - label_width - 8 - longest * 3.2) / num_columns)
     header = 26.0 + (longest * 5.5 if is_turned else 6)
     tall = min(max(size, 20), 26)
-    numbers = [short(each.value) if math.isfinite(each.value) else "" for each in tiles]
+    numbers = [short(tile.value) if math.isfinite(tile.value) else "" for tile in tiles]
     is_told = max(map(len, numbers)) * _LETTER <= size - 4
     row_name = text(names[0], int(label_width / 7) - 2)
     parts, end = [], f'x="{label_width:.1f}" y="{header - 6:.1f}"'
@@ -180,9 +180,9 @@ def heat_map(
         if not column:
             end = f'x="{label_width:.1f}" y="{y + tall / 2 + 4:.1f}"'
             parts.append(f'<text class="label" {end}>{text(rows[row])}</text>')
-        shade = _shade(tile.value, most)
+        shade = _shade(tile.value, limit)
         shade += " faint" if tile.is_struck and size < _NARROW else ""
-        parts.append(f'<g class="{shade}"><title>{text(tile.told)}</title>')
+        parts.append(f'<g class="{shade}"><title>{text(tile.words)}</title>')
         gap = min(1, size / 8)
         parts.append(_rectangle("cell", x + gap / 2, y + 0.5, size - gap, tall - 1))
         if tile.is_struck and size >= _NARROW:
@@ -192,18 +192,18 @@ def heat_map(
             parts.append(f'<text class="inside" {middle}>{numbers[index]}</text>')
         parts.append("</g>")
     below = header + tall * (len(tiles) // num_columns) + 8
-    parts += _scale(left, below, most, unit)
-    return _picture(title, below + 14, parts, [each[:2] for each in tiles])
+    parts += _scale(left, below, limit, unit)
+    return _picture(title, below + 14, parts, [tile[:2] for tile in tiles])
 
 
-def _scale(left: float, top: float, most: float, unit: str) -> Iterator[str]:
+def _scale(left: float, top: float, limit: float, unit: str) -> Iterator[str]:
     """Yields the colour scale of a map."""
     for shade in range(_SHADES + 1):
         tile = _rectangle("cell", left + 7 * shade, top, 7, 9)
         yield f'<g class="shade{shade}">{tile}</g>'
     yield f'<text class="label" x="{left - 4:.1f}" y="{top + 9:.1f}">0</text>'
     end = f'x="{left + 7 * (_SHADES + 1) + 4:.1f}" y="{top + 9:.1f}"'
-    yield f'<text class="label start" {end}>{short(most)} {unit}</text>'
+    yield f'<text class="label start" {end}>{short(limit)} {unit}</text>'
 
 
 def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
@@ -228,23 +228,23 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
 
 
 def short_labels(labels: Sequence[str], limit: int) -> list[str]:
-    """Shortens labels to at most ``most`` characters."""
+    """Shortens labels to at most ``limit`` characters."""
     # If a label is too long, bins are written as their lower edges, and labels lose the words that
     # begin all of them. They then lose their ends or, if two would be the same, their middle.
     if max(map(len, labels)) > limit:
-        labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", each)) for each in labels]
+        labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", label)) for label in labels]
     if max(map(len, labels)) > limit:
-        words = zip(*(each.split(" ")[:-1] for each in labels), strict=False)
-        same = itertools.takewhile(lambda each: len(set(each)) == 1, words)
-        start = sum(len(each[0]) + 1 for each in same)
-        labels = [f"…{each[start:]}" if start else each for each in labels]
+        words = zip(*(label.split(" ")[:-1] for label in labels), strict=False)
+        same = itertools.takewhile(lambda firsts: len(set(firsts)) == 1, words)
+        start = sum(len(firsts[0]) + 1 for firsts in same)
+        labels = [f"…{label[start:]}" if start else label for label in labels]
     cut = [label if len(label) <= limit else f"{label[: limit - 1]}…" for label in labels]
     if len(set(cut)) == len(cut):
         return cut
     end = limit - limit // 2
     return [
-        each if len(each) <= limit else f"{each[: limit - end - 1]}…{each[-end:]}"
-        for each in labels
+        label if len(label) <= limit else f"{label[: limit - end - 1]}…{label[-end:]}"
+        for label in labels
     ]
 
 
@@ -259,7 +259,7 @@ def _picture(
 
 
 def _values(cells: Sequence[Cell]) -> list[tuple[float, str]]:
-    return [(cell.answer.value, told(cell)) for cell in cells]
+    return [(cell.answer.value, in_words(cell)) for cell in cells]
 
 
 def _ends(cells: Sequence[Cell]) -> tuple[float, float]:

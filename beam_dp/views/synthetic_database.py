@@ -254,12 +254,12 @@ _ERROR_COLUMNS = {
 def _attribute_row(attribute: Attribute) -> tuple[str, ...]:
     size = attribute.size
 
-    def told(number: int) -> str:
+    def listed(number: int) -> str:
         labels = [attribute.label(code) for code in range(number)]
         return "  ".join(labels if number == size else [*labels, "...", attribute.label(size - 1)])
 
-    whole = [told(size)] if size <= _SHOWN_LABELS else []
-    parts = [told(number) for number in range(min(size - 2, _SHOWN_LABELS - 1), 0, -1)]
+    whole = [listed(size)] if size <= _SHOWN_LABELS else []
+    parts = [listed(number) for number in range(min(size - 2, _SHOWN_LABELS - 1), 0, -1)]
     # If no label fits, the first and the last label are shown regardless of their length.
     fitting = [text for text in whole + parts if len(text) <= _LABEL_LETTERS]
     shown = (fitting or (whole + parts)[-1:])[0]

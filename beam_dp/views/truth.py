@@ -50,17 +50,17 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
         read.append([_column(attribute, column_of(batch, attribute.name)) for attribute in domain])
         num_rows += batch.num_rows
         inside.append(encode_records(domain, unit, False, batch))
-    num_inside = sum(len(each.code_columns(domain)[0]) for each in inside)
+    num_inside = sum(len(block.code_columns(domain)[0]) for block in inside)
     if not inside:
         codes: Sequence[NDArray[Any]] = [np.zeros(0, np.int64) for _ in domain]
     elif unit == RECORD:
-        parts = zip(*(each.code_columns(domain) for each in inside), strict=True)
+        parts = zip(*(block.code_columns(domain) for block in inside), strict=True)
         codes = [np.concatenate(column) for column in parts]
     else:
         limited = getattr(release, "limited_guarantee", release.guarantee)
         limit, words = limited.max_records_per_unit, RecordWords(domain)
-        units = np.concatenate([each.units for each in inside], axis=1)
-        parts = zip(*(words.from_batch(each) for each in inside), strict=True)
+        units = np.concatenate([block.units for block in inside], axis=1)
+        parts = zip(*(words.from_batch(block) for block in inside), strict=True)
         cells = [np.concatenate(column) for column in parts]
         kept = select_records(
             units, cells, np.ones(num_inside, np.int64), limit, cost_limit(release, words)

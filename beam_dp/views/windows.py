@@ -198,8 +198,8 @@ def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     what = "Windows of a stream"
     if not shown:
         return Told(what, "No window is released yet", "", facts, {}, "")
-    truths = [None if truth is None else truth.among(range(each, each + 1)) for each in shown]
-    cells = [_window_cell(release, *each) for each in zip(shown, truths, strict=True)]
+    truths = [None if truth is None else truth.among(range(number, number + 1)) for number in shown]
+    cells = [_window_cell(release, *pair) for pair in zip(shown, truths, strict=True)]
     words = bar_words(cells) + (f" Every {step}th window is drawn." if step > 1 else "")
     line = vertical_bars("Records by window", cells, is_line=True)
     over_time = legend(has_truth=truth is not None)
@@ -212,7 +212,7 @@ def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     assert isinstance(tables, NoisyTables)
     truth = None if truth is None else truth.among(together)
     marginals = _marginals(release.workload, tables, truth)
-    windows = [release.windows[each] for each in shown]
+    windows = [release.windows[number] for number in shown]
     answers = [TableAnswers(one.estimate) for one in windows if isinstance(one, WindowTables)]
     each_window = list(zip(answers, truths, strict=True))
     times = [cell.labels[0] for cell in cells]

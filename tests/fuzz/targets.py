@@ -28,7 +28,7 @@ from written_draws import draw_of
 
 import beam_dp as dp
 from beam_dp.checks import is_number
-from beam_dp.cli.releases import told
+from beam_dp.cli.releases import verification_table
 from beam_dp.domain.files import domain_from_json
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.kinds import (
@@ -159,7 +159,7 @@ def _verified(place: pathlib.Path) -> dp.Verification:
 def _check(found: dp.Verification, least: float) -> None:
     """What is found can be told, and a card that was made worse is not found to be better."""
     file = io.StringIO()
-    Console(file=file, width=80).print(told(found))
+    Console(file=file, width=80).print(verification_table(found))
     assert max(map(len, file.getvalue().splitlines())) <= 80
     json.dumps(found.to_json(), allow_nan=False)
     if found.holds:

@@ -236,9 +236,9 @@ def test_bounds_of_pairs_match_calculations_by_hand():
     # Half of the distance, and half of the difference between the sums.
     assert pair.bound(cell, 103.0) == 3 + 20 + 4
     # A count is neither negative nor larger than a count that includes it.
-    assert pair.bound(cell, 3.0) == 121 and pair.bound(cell, 3.0, most=7.0) == 4
-    assert pair.bound(cell, 3.0, most=90.0) == 87 and pair.bound(cell, 150.0, most=7.0) == 74
-    assert ScoredPair(table, 400.0, 0.0).bound(cell, 150.0, most=7.0) == 150
+    assert pair.bound(cell, 3.0) == 121 and pair.bound(cell, 3.0, largest=7.0) == 4
+    assert pair.bound(cell, 3.0, largest=90.0) == 87 and pair.bound(cell, 150.0, largest=7.0) == 74
+    assert ScoredPair(table, 400.0, 0.0).bound(cell, 150.0, largest=7.0) == 150
     # The complement: also at most half of the distance, and half of the difference of the sums.
     others = dataclasses.replace(cell, constant=1.0, factor=-1.0)
     assert pair.bound(others, 303.0) == 3 + 20 + 4 and pair.bound(others, 273.0) == 300 + 24 - 273

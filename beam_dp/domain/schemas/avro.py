@@ -108,7 +108,7 @@ def _column(name: str, schema: Any, named: dict[str, Any]) -> Column:
     _remember(schema, named)
     members = schema if isinstance(schema, list) else [schema]
     given = [named.get(member, member) if isinstance(member, str) else member for member in members]
-    values = [_of_one_type(name, each) for each in given if each not in _NULLS]
+    values = [_of_one_type(name, member) for member in given if member not in _NULLS]
     if not values:
         return Column.unusable(name, ONLY_NULL)
     return replace(common_kind(values), nullable=len(values) < len(given))

@@ -90,7 +90,7 @@ def common_kind(members: Sequence[Column]) -> Column:
     if kinds == {"categorical"} and all(member.values for member in members):
         every = [value for member in members for value in member.values]
         return Column(name, "categorical", values=tuple(dict.fromkeys(every)))
-    if len(kinds) == 1 and None not in kinds and len({each.has_zone for each in members}) == 1:
+    if len(kinds) == 1 and None not in kinds and len({member.has_zone for member in members}) == 1:
         return Column(name, members[0].kind, has_zone=members[0].has_zone)
     if kinds == {"integer", "numeric"}:
         return Column(name, "numeric")

@@ -74,7 +74,7 @@ def json_schema_columns(schema: Any, source: str) -> list[Column]:
     properties = wholes[0].get("properties") if len(wholes) == 1 else None
     if not isinstance(properties, dict):
         raise InputError("schema", source, "must be a JSON schema of an object with properties")
-    return [_property(name, each, named) for name, each in properties.items()]
+    return [_property(name, part, named) for name, part in properties.items()]
 
 
 def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
@@ -82,11 +82,11 @@ def _property(name: str, schema: Any, named: dict[str, Any]) -> Column:
     values = [_of_one_type(name, member) for member in members if member.get("type") != "null"]
     if not values:
         return Column.unusable(name, _UNTYPED)
-    listed = [each["enum"] for each in members if isinstance(each.get("enum"), list)]
-    nullable = len(values) < len(members) or any(None in each for each in listed)
+    listed = [member["enum"] for member in members if isinstance(member.get("enum"), list)]
+    nullable = len(values) < len(members) or any(None in enum for enum in listed)
     if {value.kind for value in values} == {"numeric", "categorical"}:
         # pydantic describes a decimal number as a number or a string.
-        values = [each for each in values if each.kind == "numeric" or each.values]
+        values = [value for value in values if value.kind == "numeric" or value.values]
     return replace(common_kind(values), nullable=nullable)
 
 

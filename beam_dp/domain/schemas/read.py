@@ -174,8 +174,8 @@ def _csv_columns(path: str) -> list[Column]:
 
 def _kind_of_name(source: str) -> str:
     """Returns the kind of schema by the name; ``json`` if only the content shows the kind."""
-    if (known := format_name(source)) is not None:
-        return known
+    if (named := format_name(source)) is not None:
+        return named
     suffix = Path(source).suffix.lower()
     if suffix == ".json" or source.lstrip().startswith("{"):
         return "json"

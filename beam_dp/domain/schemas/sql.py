@@ -47,29 +47,29 @@ _ENUMS = ("ENUM", "ENUM8", "ENUM16")
 def sql_columns(text: str, source: str, table: str | None, dialect: str | None) -> list[Column]:
     """Returns the columns of a table that SQL creates; ``table`` chooses one of several tables."""
     statements = _parsed(text, source, dialect)
-    tables = {name: each for each in statements for name in _names_of_table(each)}
+    tables = {name: statement for statement in statements for name in _names_of_table(statement)}
     if not tables:
         raise InputError("schema", source, "must contain a CREATE TABLE that lists its columns")
-    if table is None and len({id(each) for each in tables.values()}) > 1:
+    if table is None and len({id(statement) for statement in tables.values()}) > 1:
         condition = f"must name one of the tables of {source}: {', '.join(map(shown, tables))}"
         raise InputError("table", None, condition)
     if table is not None and table not in tables:
         near = nearest_known(table, tables)
         raise InputError("table", table, f"must be a table that {source} creates; {near}")
     chosen = next(iter(tables.values())) if table is None else tables[table]
-    enums = dict(each for statement in statements for each in _enum_type(statement))
+    enums = dict(entry for statement in statements for entry in _enum_type(statement))
     return _table_columns(chosen, enums)
 
 
 def _parsed(text: str, source: str, dialect: str | None) -> list[Any]:
-    if dialect is not None and dialect not in (known := [each.value for each in sqlglot.Dialects]):
-        condition = f"must be known to sqlglot; {nearest_known(dialect, known)}"
+    if dialect is not None and dialect not in (names := [kind.value for kind in sqlglot.Dialects]):
+        condition = f"must be known to sqlglot; {nearest_known(dialect, names)}"
         raise InputError("dialect", dialect, condition)
     log = logging.getLogger("sqlglot")
     level, place = log.level, ""
     log.setLevel(logging.CRITICAL)  # sqlglot warns about statements that are not used here
     try:
-        return [each for each in sqlglot.parse(text, read=dialect) if each is not None]
+        return [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
     except sqlglot.errors.ParseError as error:
         where = error.errors[0] if error.errors else {}
         place = f" at line {where['line']}, column {where['col']}" if "line" in where else ""
@@ -101,7 +101,7 @@ def _enum_type(statement: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
     if words[:1] == ["TYPE"] and "ENUM" in words and "AS" in words:
         name = tokens[words.index("AS") - 1].text
         kind = sqlglot.TokenType.STRING
-        yield name.casefold(), tuple(each.text for each in tokens if each.token_type == kind)
+        yield name.casefold(), tuple(token.text for token in tokens if token.token_type == kind)
 
 
 def _table_columns(create: Any, enums: dict[str, tuple[str, ...]]) -> list[Column]:

@@ -110,9 +110,9 @@ class ValuesPlan:
         Cost: that of ``NoiseSource.reaching``.
         """
         kept, noisy = noise.reaching("gaussian", sums, self.scale, self.threshold)
-        found = zip((-noisy).tolist(), texts.take(pa.array(kept)).to_pylist(), strict=True)
+        pairs = zip((-noisy).tolist(), texts.take(pa.array(kept)).to_pylist(), strict=True)
         # Ties are broken by text, so the order in which workers found the texts has no influence.
-        first = sorted(found)[: self.max_values]
+        first = sorted(pairs)[: self.max_values]
         return [(text.decode(), -negative / self.grid) for negative, text in first]
 
 
@@ -215,7 +215,7 @@ class DomainPlan(EarlierPlan):
     def noise(self) -> tuple[dict[str, Any], ...]:
         """The noise of each open attribute, as the card states it."""
         named = zip(self.domain.open, self.parts, strict=True)
-        return tuple({"measured": each.name} | part.to_json() for each, part in named)
+        return tuple({"measured": attribute.name} | part.to_json() for attribute, part in named)
 
     @cached_property
     def sought(self) -> dict[str, str]:
@@ -223,7 +223,7 @@ class DomainPlan(EarlierPlan):
         names: dict[str, list[str]] = {}
         for attribute, noise in zip(self.domain.open, self.noise, strict=True):
             names.setdefault(_sought(attribute, noise), []).append(attribute.name)
-        return {some(each): text for text, each in names.items()}
+        return {some(group): text for text, group in names.items()}
 
     @cached_property
     def shared(self) -> Discovered:
@@ -233,8 +233,8 @@ class DomainPlan(EarlierPlan):
     @property
     def columns(self) -> OpenColumns:
         """The columns to count."""
-        texts = [each.texts for each in self.domain.open if each.has_values]
-        leaves = [each.leaves for each in self.domain.open if not each.has_values]
+        texts = [attribute.texts for attribute in self.domain.open if attribute.has_values]
+        leaves = [attribute.leaves for attribute in self.domain.open if not attribute.has_values]
         return OpenColumns(self.domain.declared, texts, leaves)
 
     @property
@@ -249,8 +249,8 @@ class DomainPlan(EarlierPlan):
 
     def identity(self) -> dict[str, Any]:
         """See ``Plan``."""
-        stated = {"domain": self.domain.to_json(), "parameters": self.public}
-        return {**super().identity(), **stated, "noise": list(self.noise)}
+        described = {"domain": self.domain.to_json(), "parameters": self.public}
+        return {**super().identity(), **described, "noise": list(self.noise)}
 
     def _stated(self) -> dict[str, Any]:
         release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
@@ -261,24 +261,24 @@ class DomainPlan(EarlierPlan):
 
         ``counts``: exact sums of the weights of values; secret.
         """
-        found = []
+        discoveries = []
         for attribute, part in zip(self.domain.open, self.parts, strict=True):
             if isinstance(part, ValuesPlan):
                 pairs = part.release(*counts.texts[attribute.name], noise)
                 texts = tuple(text for text, _ in pairs)
                 sums = np.array([count for _, count in pairs], np.float64)
                 error = math.sqrt(noise_variance("discrete_gaussian", part.scale)) / part.grid
-                found.append(Found(texts, sums, np.full(len(sums), error)))
+                discoveries.append(Found(texts, sums, np.full(len(sums), error)))
             else:
                 bins = part.release(counts.leaves[attribute.name], noise)
                 edges = attribute.edges_at(_usable_cuts(attribute, bins.cuts))
-                numbers = (np.array(each) for each in (bins.counts, bins.standard_errors))
-                found.append(Found(tuple(edges), *numbers))
+                numbers = (np.array(column) for column in (bins.counts, bins.standard_errors))
+                discoveries.append(Found(tuple(edges), *numbers))
         return DomainRelease(
             draw_id=noise.draw_id(),
             guarantee=self.guarantee,
             open_domain=self.domain,
-            found=found,
+            found=discoveries,
             noise=self.noise,
             plan=self.public,
         )
@@ -288,8 +288,8 @@ def _sought(attribute: OpenAttribute, noise: Mapping[str, Any]) -> str:
     """Returns what may be found for an attribute."""
     if isinstance(attribute.discover, DiscoverValues):
         least = noise["threshold"] / noise["grid"]
-        most = attribute.discover.max_values
-        return f"at most {most:,} values that about {least:,.0f} or more units have"
+        limit = attribute.discover.max_values
+        return f"at most {limit:,} values that about {least:,.0f} or more units have"
     hidden = hidden_units(noise)
     shares = [
         f"{short(float(f'{100 * min(hidden / rows, 1):.2g}'))} % of {rows:,}"
@@ -339,7 +339,7 @@ def plan_domain(
     check_is("guarantee", guarantee, Guarantee)
     share = DEFAULT_SHARE if share is None else share
     checked_number("domain_share", share, above=0, most=MAX_SHARE)
-    texts = [each for each in domain.open if each.has_values]
+    texts = [attribute for attribute in domain.open if attribute.has_values]
     if texts and guarantee.delta == 0:
         condition = (
             f"must be > 0 to discover the values of {shown(texts[0].name)}: that a release shows a"
@@ -352,18 +352,18 @@ def plan_domain(
     if not (main.epsilon > MIN_EPSILON and rest.amount > 0):
         condition = "is too small to also discover a domain: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
-    weights = [_TEXT_WEIGHT if each.has_values else 1 for each in domain.open]
+    weights = [_TEXT_WEIGHT if attribute.has_values else 1 for attribute in domain.open]
     parts: list[ValuesPlan | BinsPlan] = []
-    for each, weight in zip(domain.open, weights, strict=True):
+    for attribute, weight in zip(domain.open, weights, strict=True):
         part = rest.part(Fraction(weight, sum(weights))).level
-        if isinstance(each.discover, DiscoverValues):
-            own = down(Fraction(slack) / len(texts))
-            most = each.discover.max_values
-            parts.append(plan_values(each.name, guarantee, part, own, most))
+        if isinstance(attribute.discover, DiscoverValues):
+            delta = down(Fraction(slack) / len(texts))
+            limit = attribute.discover.max_values
+            parts.append(plan_values(attribute.name, guarantee, part, delta, limit))
         else:
-            bins, moved = each.discover.bins, guarantee.neighboring
+            bins, moved = attribute.discover.bins, guarantee.neighboring
             mu, epsilon = (None, part) if rest.kind == "pure" else (part, None)
-            parts.append(plan_bins(each.leaves, bins, moved, mu=mu, epsilon=epsilon))
+            parts.append(plan_bins(attribute.leaves, bins, moved, mu=mu, epsilon=epsilon))
     plan = DomainPlan(
         mechanism=MECHANISM,
         guarantee=guarantee,

@@ -94,12 +94,12 @@ class RecordsPlan(EarlierPlan, IntervalPlan):
 
     def _stated(self) -> dict[str, Any]:
         later = self.chosen(self.max_records).main
-        stated = {
+        parameters = {
             "noise_per_record": self.noise_per_record,
             "release": {"epsilon": later.epsilon, "delta": later.delta},
             "whole": self.whole.to_json(),
         }
-        return {"records_per_unit": stated}
+        return {"records_per_unit": parameters}
 
     def release(self, counts: NDArray[np.int64], noise: NoiseSource) -> UnitCounts:
         """Returns noisy counts; the only function that turns exact counts of units into a release.
@@ -125,13 +125,13 @@ def plan_records(
     check_is("guarantee", whole, Guarantee)
     if whole.privacy_unit == RECORD:
         raise InputError("privacy_unit", RECORD, "must be a column to choose its records per unit")
-    most = whole.max_records_per_unit
-    checked_integer("most_records_per_unit", most, 2, MAX_RECORDS_PER_UNIT)
+    limit = whole.max_records_per_unit
+    checked_integer("most_records_per_unit", limit, 2, MAX_RECORDS_PER_UNIT)
     checked_number("noise_per_record", noise_per_record, above=0)
     _, rest = Budget.of(whole, "pure").split(RECORDS_SHARE)
-    own = whole.with_limits(epsilon=rest.level, delta=0.0, max_records_per_unit=1)
-    attribute = records_attribute(most)
-    counts = plan_intervals(attribute.num_levels, own, "histogram", "discrete_laplace")
+    of_counts = whole.with_limits(epsilon=rest.level, delta=0.0, max_records_per_unit=1)
+    attribute = records_attribute(limit)
+    counts = plan_intervals(attribute.num_levels, of_counts, "histogram", "discrete_laplace")
     fields = {field.name: getattr(counts, field.name) for field in dataclasses.fields(counts)}
     return RecordsPlan(
         **{**fields, "attribute": attribute},

@@ -68,12 +68,12 @@ def check_unit_cost(
 
     if guarantee.privacy_unit == RECORD:
         raise refuse("must be left out if the privacy unit is a record")
-    most = guarantee.max_records_per_unit
-    if max_unit_cost != "planned" and not 1 <= max_unit_cost <= most:
-        raise refuse(f"must be from 1 to max_records_per_unit, which is {most:,}")
-    if most > MAX_RECORDS:
+    limit = guarantee.max_records_per_unit
+    if max_unit_cost != "planned" and not 1 <= max_unit_cost <= limit:
+        raise refuse(f"must be from 1 to max_records_per_unit, which is {limit:,}")
+    if limit > MAX_RECORDS:
         condition = f"must be at most {MAX_RECORDS:,} if max_unit_cost is given"
-        raise InputError("max_records_per_unit", most, condition)
+        raise InputError("max_records_per_unit", limit, condition)
     if guarantee.neighboring is not Neighboring.ADD_OR_REMOVE_ONE:
         raise refuse("must be left out under replace_one: use add_or_remove_one")
     if guarantee.delta == 0:
@@ -104,8 +104,8 @@ class MeasureAllPlan(plans.MarginalsPlan):
     @property
     def unit_costs(self) -> UnitCosts | None:
         """The limit on the joint cost of a unit's records (see ``Plan``); None without a limit."""
-        most = self.parameters.max_unit_cost
-        return None if most is None else unit_costs(self.domain, self.measurements, most)
+        cost = self.parameters.max_unit_cost
+        return None if cost is None else unit_costs(self.domain, self.measurements, cost)
 
     def measurements_for(self, guarantee: Guarantee) -> tuple[Measurement, ...]:
         """Returns what the same strategy measures without a limit on costs for a guarantee."""
@@ -137,13 +137,13 @@ def measure_all_plan(
 ) -> MeasureAllPlan:
     """Returns the plan of a mechanism that measures a fixed set of tables once."""
     plans.check_joins(workload)
-    checks.check_noise(guarantee, [each.scale for each in measurements])
+    checks.check_noise(guarantee, [measurement.scale for measurement in measurements])
     plans.check_sums(num_records, measurements)
     variance = predicted_variance(workload, measurements, num_records != "noisy")
-    names = {each.names for each in measurements}
+    names = {measurement.names for measurement in measurements}
     # Without any measurements, the release is a public constant of the usual shape.
     maximal = tuple(
-        each for each in sorted(names) if not any(set(each) < set(other) for other in names)
+        table for table in sorted(names) if not any(set(table) < set(other) for other in names)
     )
     return MeasureAllPlan(
         mechanism=mechanism,
@@ -174,8 +174,8 @@ def unit_cost_plan(
     if max_unit_cost == "planned":
         # The residuals' shares of the budget do not depend on the limit C.
         any_scale = residual_strategy(workload, guarantee, False, 1.0)
-        most = guarantee.max_records_per_unit
-        max_unit_cost = chance_cost(workload.domain, any_scale, most)
+        limit = guarantee.max_records_per_unit
+        max_unit_cost = chance_cost(workload.domain, any_scale, limit)
     measurements = residual_strategy(workload, guarantee, False, max_unit_cost)
     return measure_all_plan(
         mechanism, workload, guarantee, num_records, measurements, "tight", max_unit_cost
@@ -189,7 +189,7 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
     for Gaussian tables on the integers: those for which the noise is calibrated.
     """
     delta = guarantee.delta
-    kinds = {(each.kind, each.distribution) for each in measurements}
+    kinds = {(measurement.kind, measurement.distribution) for measurement in measurements}
     if kinds <= {("table", "discrete_laplace")} and (kinds or delta == 0):
         return Budget.of(guarantee, "pure").loss
     if delta == 0 and any(distribution == "discrete_gaussian" for _, distribution in kinds):
@@ -198,9 +198,9 @@ def _loss(guarantee: Guarantee, measurements: tuple[Measurement, ...]) -> Loss:
         return Budget.of(guarantee, "gaussian").loss
     if kinds == {("table", "discrete_gaussian")}:
         return Budget.of(guarantee, "zcdp").loss
-    told = ", ".join(sorted(" with ".join(each) for each in kinds))
+    listed = ", ".join(sorted(" with ".join(kind) for kind in kinds))
     condition = "must all be tables with one noise, or residuals with discrete Gaussian noise"
-    raise InputError("measurements", told, condition)
+    raise InputError("measurements", listed, condition)
 
 
 @dataclasses.dataclass(frozen=True)

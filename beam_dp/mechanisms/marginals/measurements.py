@@ -308,7 +308,7 @@ def best_table_strategy(
     candidates = []
     for cover in sorted(covers):
         shares = _best_shares(workload, cover, total_is_public)
-        candidates += [table_strategy(cover, guarantee, each) for each in (shares, None)]
+        candidates += [table_strategy(cover, guarantee, split) for split in (shares, None)]
     return min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
 
 
@@ -354,7 +354,7 @@ def _best_shares(
         supports.remove(())
     benefits = _benefits(workload, supports)
     places = {support: place for place, support in enumerate(benefits)}
-    held = [
+    entries = [
         (
             table,
             places[support],
@@ -363,10 +363,10 @@ def _best_shares(
         for table, axes in enumerate(map(domain.axes, tables))
         for support in supports_inside(axes, benefits)
     ]
-    if not held:
+    if not entries:
         return None
-    of_table, of_support = (np.array([each[part] for each in held]) for part in (0, 1))
-    precision = np.array([each[2] for each in held])
+    of_table, of_support = (np.array([entry[part] for entry in entries]) for part in (0, 1))
+    precision = np.array([entry[2] for entry in entries])
     benefit = np.array(list(benefits.values())) / max(benefits.values())
     shares = np.full(len(tables), 1 / len(tables))
     for _ in range(_MAX_SHARE_STEPS):

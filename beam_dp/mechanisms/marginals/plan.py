@@ -103,12 +103,12 @@ class StartingRecords:
     def of_batches(cls, batches: Iterable[pa.RecordBatch], domain: Domain) -> StartingRecords:
         """Returns the public records that are inside the domain."""
         encoded = (encode_records(domain, RECORD, False, batch) for batch in batches)
-        columns = [*zip(*(each.code_columns(domain) for each in encoded), strict=True)]
+        columns = [*zip(*(block.code_columns(domain) for block in encoded), strict=True)]
         num_records = sum(map(len, columns[0])) if columns else 0
         if not num_records:
             condition = "must contain a record inside the domain"
             raise InputError("start_from", "public records", condition)
-        codes, counts = distinct_records(domain, [np.concatenate(each) for each in columns])
+        codes, counts = distinct_records(domain, [np.concatenate(parts) for parts in columns])
         return cls(domain, f"{num_records} public records", codes, counts)
 
 
@@ -217,14 +217,14 @@ class MarginalsPlan(OfWorkload, Plan):
         measured = num_noisy_cells(self.domain, self.measurements)
         if fits_an_array(self.domain):
             return fit_resources(self.domain.num_cells, measured)
-        sets, most = [self.domain.axes(each) for each in self.workload.maximal()], MAX_CANDIDATES
+        sets, limit = [self.domain.axes(names) for names in self.workload.maximal()], MAX_CANDIDATES
         if not joins_fit(self.workload):
-            most = MAX_SELECTED_CELLS
+            limit = MAX_SELECTED_CELLS
         elif tree_fits(self.domain, sets, MAX_CANDIDATE_TREE):
             return fit_resources(tree_cells(self.domain, sets), measured)
         # In a small domain, many of the drawn candidates are equal.
         usual = min(MAX_CANDIDATES, self.domain.num_cells // 4)
-        return candidate_resources(usual, most, measured)
+        return candidate_resources(usual, limit, measured)
 
     @property
     def memory_bytes(self) -> float:
@@ -316,19 +316,19 @@ def fits_an_array(domain: Domain) -> bool:
 
 def tree_cells(domain: Domain, sets: Iterable[Support]) -> int:
     """Returns the number of cells of the junction tree that joins the attribute sets."""
-    impossible = (each.axes for each in domain.impossible)
+    impossible = (rule.axes for rule in domain.impossible)
     return num_clique_cells(domain.shape, [*sets, *impossible])
 
 
 def tree_fits(domain: Domain, sets: Iterable[Support], max_cells: int) -> bool:
     """Returns whether the junction tree that joins the sets has at most ``max_cells`` cells."""
-    impossible = (each.axes for each in domain.impossible)
+    impossible = (rule.axes for rule in domain.impossible)
     return cliques_fit(domain.shape, [*sets, *impossible], max_cells)
 
 
 def growing_tree(domain: Domain, max_cells: int) -> GrowingTree:
     """Returns a tree of the domain's impossible combinations, to which pairs can be joined."""
-    return GrowingTree(domain.shape, (each.axes for each in domain.impossible), max_cells)
+    return GrowingTree(domain.shape, (rule.axes for rule in domain.impossible), max_cells)
 
 
 def joins_fit(workload: Workload) -> bool:
@@ -435,18 +435,18 @@ def check_request(
 def check_sums(num_records: NumRecords, measurements: Iterable[Measurement]) -> None:
     """Refuses a public number of records whose sums would not fit 64-bit integers."""
     # Sums that overflow would still be private, but would have no meaning.
-    most = MAX_SUM // max((each.grid for each in measurements), default=1)
-    if num_records != "noisy" and num_records > most:
-        condition = f"must be at most {most:,}, or epsilon less, for sums to fit 64-bit integers"
+    limit = MAX_SUM // max((measurement.grid for measurement in measurements), default=1)
+    if num_records != "noisy" and num_records > limit:
+        condition = f"must be at most {limit:,}, or epsilon less, for sums to fit 64-bit integers"
         raise InputError("num_records", num_records, condition)
 
 
 def check_num_rows(plan: MarginalsPlan) -> None:
     """Refuses a noisy number of records whose noise alone would fill a disk with records."""
-    most = plan.num_rows_from_noise
-    if most > MAX_ROWS_FROM_NOISE:
+    rows = plan.num_rows_from_noise
+    if rows > MAX_ROWS_FROM_NOISE:
         condition = (
-            f"must be given: the noisy number of records may be {most:,.0f} too large, more than"
+            f"must be given: the noisy number of records may be {rows:,.0f} too large, more than"
             f" {MAX_ROWS_FROM_NOISE:,.0f}; or spend more epsilon, or keep fewer records per unit"
         )
         raise InputError("num_synthetic_records", None, condition)

@@ -85,8 +85,8 @@ class PublicPrior:
         shape, supports = self._domain.shape, closure_of(sets)
         plain = CandidateBasis(shape, supports, self._codes, np.zeros(len(self._shares)))
         expected = total * plain.analyse(self._shares)
-        known = NoisyCoefficients(expected, np.ones(len(expected)))
-        log_weights = independent_log_weights(plain, known, total)
+        exact = NoisyCoefficients(expected, np.ones(len(expected)))
+        log_weights = independent_log_weights(plain, exact, total)
         log_base = np.log(self._shares) - plain.synthesise(log_weights)
         return CandidateBasis(shape, supports, self._codes, log_base), log_weights
 
@@ -99,9 +99,9 @@ class PublicPrior:
     ) -> tuple[CandidateBasis, Fit]:
         """Returns the candidates and their weights, fitted to noisy coefficients."""
         basis, prior = self.basis(layout.supports, total)
-        known = learned(basis, observed, total, prior, self._num_records)
+        posterior = learned(basis, observed, total, prior, self._num_records)
         importance = importance_of(self._domain, basis, workload.marginals, workload.weights)
-        fit = fit_from_prior(basis, observed, total, importance, prior, known, tolerance(basis))
+        fit = fit_from_prior(basis, observed, total, importance, prior, posterior, tolerance(basis))
         return basis, fit
 
     def answers(

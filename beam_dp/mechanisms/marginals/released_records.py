@@ -138,11 +138,11 @@ def tree_release(
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
     targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]
     targets += loose
-    held = {pair for each in targets for pair in combinations(each.axes, 2)}
-    others = [pair for pair in pairs if pair not in held]
+    covered = {pair for target in targets for pair in combinations(target.axes, 2)}
+    others = [pair for pair in pairs if pair not in covered]
     tables = zip(others, basis.marginals(log_weights, others), strict=True)
     targets += [Target(axes, table * num_records, 1.0) for axes, table in tables]
-    impossible = [(each.axes, each.mask(domain.shape)) for each in domain.impossible]
+    impossible = [(rule.axes, rule.mask(domain.shape)) for rule in domain.impossible]
     codes = tree_records(basis.tree, num_records)
     _leave_out_impossible(domain, codes)
     improve_records(domain.shape, codes, targets, 0.0, _NUM_SWEEPS, impossible)
@@ -176,7 +176,7 @@ def _leave_out_impossible(domain: Domain, codes: NDArray[np.int32]) -> None:
     # A tree gives impossible records no weight, unless tables of the tree round to 0.
     if not domain.impossible:
         return
-    matches = np.logical_or.reduce([each.matches(list(codes)) for each in domain.impossible])
+    matches = np.logical_or.reduce([rule.matches(list(codes)) for rule in domain.impossible])
     wrong, right = np.flatnonzero(matches), np.flatnonzero(~matches)
     if len(wrong) and len(right):
         codes[:, wrong] = codes[:, np.resize(right, len(wrong))]
@@ -195,7 +195,7 @@ def loose_targets(
     targets: list[Target] = []
     loose = sorted(loose, key=len)  # a triple starts from the targets of its pairs
     for axes, weights in zip(loose, basis.marginals(log_weights, loose), strict=True):
-        inside = [each for each in targets if set(each.axes) < set(axes)]
+        inside = [target for target in targets if set(target.axes) < set(axes)]
         table = _with_tables(total * weights, axes, inside)
         where = layout.slices[axes]
         difference = observed.values[where] - bases.table_coefficients(table)
@@ -209,10 +209,10 @@ def _with_tables(
 ) -> NDArray[np.float64]:
     """Returns a table scaled until its sums come close to smaller tables, over one axis each."""
     for _ in range(_NUM_SCALINGS if inside else 0):
-        for each in inside:
-            (summed,) = [place for place, axis in enumerate(axes) if axis not in each.axes]
+        for target in inside:
+            (summed,) = [place for place, axis in enumerate(axes) if axis not in target.axes]
             sums = np.maximum(table.sum(axis=summed), np.finfo(float).tiny)
-            table = table * np.expand_dims(np.maximum(each.table, 0.0) / sums, summed)
+            table = table * np.expand_dims(np.maximum(target.table, 0.0) / sums, summed)
     return table
 
 
@@ -230,7 +230,7 @@ def record_coefficients(
 def workload_pairs(workload: Workload) -> list[Support]:
     """Returns the pairs of attributes that are in some marginal of a workload."""
     axes = (workload.domain.axes(names) for names in workload)
-    return sorted({pair for each in axes for pair in combinations(each, 2)})
+    return sorted({pair for support in axes for pair in combinations(support, 2)})
 
 
 def start_log_weights(
@@ -252,7 +252,7 @@ def start_log_weights(
         variances = total * maximum_entropy.independent_variances(basis, independent)
         sample = maximum_entropy.NoisyCoefficients(values, variances)
         independent = maximum_entropy.independent_log_weights(basis, sample, total)
-    found = maximum_entropy.fit_maximum_entropy(
+    fit = maximum_entropy.fit_maximum_entropy(
         basis, sample, total, importance, signs, tolerance=_COARSER * tolerance
     )
-    return found.log_weights
+    return fit.log_weights

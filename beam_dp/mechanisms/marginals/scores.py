@@ -122,7 +122,7 @@ _NUMBER_RATIO = 1.25
 
 def deviations_of(domain: Domain, measured: Iterable[Measurement]) -> dict[Support, float]:
     """Returns the standard deviation of the noise of each measured set, in records."""
-    return {domain.axes(each.names): math.sqrt(each.variance) for each in measured}
+    return {domain.axes(table.names): math.sqrt(table.variance) for table in measured}
 
 
 def choose_pairs(
@@ -297,10 +297,10 @@ def fitted_tables(
     assert isinstance(basis, TreeBasis)  # a selection is only for domains that fit no array
     loose = outside(basis.supports, domain, measurements)
     layout = MarginalCoefficients(domain.shape, closure_of([*joined, *loose]))
-    known = Combination(domain, layout, measurements, tables).estimate()
+    coefficients = Combination(domain, layout, measurements, tables).estimate()
     targets = [
-        dataclasses.replace(each, table=each.table * (_NUM_RECORDS / total))
-        for each in loose_targets(basis, log_weights, total, layout, known, loose)
+        dataclasses.replace(target, table=target.table * (_NUM_RECORDS / total))
+        for target in loose_targets(basis, log_weights, total, layout, coefficients, loose)
     ]
     pairs = workload_pairs(plan.workload)
     codes, counts = tree_release(domain, basis, log_weights, _NUM_RECORDS, targets, pairs)
@@ -310,7 +310,7 @@ def fitted_tables(
     state = accumulator.add_batch(accumulator.create(), records)
     counted = accumulator.from_shards(accumulator.to_shards(state)).tables
     scale = np.float64(total / _NUM_RECORDS)
-    return {axes: counted[each] * scale for axes, each in zip(sets, names, strict=True)}
+    return {axes: counted[marginal] * scale for axes, marginal in zip(sets, names, strict=True)}
 
 
 def choose_left_out(

@@ -146,9 +146,9 @@ class SelectionPlan(plans.MarginalsPlan):
         # The more pairs are chosen, and the more choices the last check makes, the smaller is the
         # share of the budget for each pair.
         chosen = self._pair_measurements(self.pairs, self._numbers([]))
-        added = {each.names: each for each in map(self._added_measurement, self.pairs)}
+        added = {pair.names: pair for pair in map(self._added_measurement, self.pairs)}
         noisier = (
-            max(each, added.get(each.names, each), key=lambda one: one.variance) for each in chosen
+            max(pair, added.get(pair.names, pair), key=lambda one: one.variance) for pair in chosen
         )
         return (*self.measurements, *noisier, *map(self._added_measurement, self.triples))
 
@@ -170,7 +170,7 @@ class SelectionPlan(plans.MarginalsPlan):
         checks = zip(numbers, self.parameters.checks, strict=False)
         spent = sum(number * cost_of(check, self.squared_mu) for number, check in checks)
         mu = root_down(Fraction(self.parameters.pairs_mu) ** 2 - spent)
-        supports = [each for each in closure_of([*pairs, *_singles(self.domain)]) if each]
+        supports = [axes for axes in closure_of([*pairs, *_singles(self.domain)]) if axes]
         return residual_measurements(self.workload, supports, self.guarantee, mu)
 
     def _added_measurement(self, axes: Support) -> Measurement:
@@ -188,7 +188,7 @@ class SelectionPlan(plans.MarginalsPlan):
         """Returns the number of cells of all triples, or of all pairs and attributes."""
         is_triple = sum(self.domain.shape[axis] > 1 for axis in axes) > 2
         sets = self.triples if is_triple else [*self.pairs, *_singles(self.domain)]
-        return sum(_num_cells(self.domain, each) for each in sets)
+        return sum(_num_cells(self.domain, support) for support in sets)
 
     def starting_from(self, records: plans.StartingRecords) -> SelectionPlan:
         """See ``MarginalsPlan``. A part of the budget decides whether the records are used."""
@@ -210,7 +210,7 @@ class SelectionPlan(plans.MarginalsPlan):
             if progress is not None:
                 progress("measure", number, 2 + len(checks))
             measurements.extend(more)
-            tables.extend(each.draw(marginals, noise) for each in more)
+            tables.extend(table.draw(marginals, noise) for table in more)
 
         measure(1, self.measurements)
         independent = _independent_tables(self, measurements, tables)
@@ -321,7 +321,7 @@ def plan_selection(
     scales = [parameters.score_scale, parameters.prior_scale]
     for check in parameters.checks:
         scales.append(check.choice_scale * score_grid(check.choice_scale))
-    check_noise(guarantee, [*scales, *(each.scale for each in plan.most_measured)])
+    check_noise(guarantee, [*scales, *(table.scale for table in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(num_records, (*attributes, *plan._pair_measurements([])))
     return plan
@@ -380,8 +380,8 @@ def _pairs(workload: Workload) -> list[Support]:
     """
     domain = workload.domain
     pairs = {pair for pair in pair_weights(workload) if min(domain.shape[a] for a in pair) > 1}
-    pairs = {each for each in pairs if _num_cells(domain, each) <= plans.MAX_SELECTED_CELLS}
-    combinations = (each for each in domain.impossible if each.axes in pairs)
+    pairs = {pair for pair in pairs if _num_cells(domain, pair) <= plans.MAX_SELECTED_CELLS}
+    combinations = (rule for rule in domain.impossible if rule.axes in pairs)
     return sorted(pairs.difference(determined_pairs(domain.shape, combinations)))
 
 
@@ -400,8 +400,8 @@ def _singles(domain: Domain) -> list[Support]:
 
 def _with_singles(domain: Domain, sets: Sequence[Support]) -> list[Support]:
     """Returns some attribute sets, and every attribute outside these sets."""
-    held = set().union(*sets)
-    return [*sets, *(each for each in _singles(domain) if not held.issuperset(each))]
+    covered = set().union(*sets)
+    return [*sets, *(axes for axes in _singles(domain) if not covered.issuperset(axes))]
 
 
 def _num_cells(domain: Domain, axes: Support) -> int:

@@ -76,7 +76,7 @@ class _Hypothesis:
     ``potentials``: its log-weights; empty if the records represent it.
     """
 
-    found: maximum_entropy.Fit
+    fit: maximum_entropy.Fit
     expected: NDArray[np.float64]  # its coefficients, in records
     codes: Sequence[NDArray[Any]]
     counts: NDArray[np.int64]
@@ -133,15 +133,15 @@ def synthesise(
     else:
         made = asked.over_candidates()
     if distances is not None:
-        names = [each for each, _ in made.potentials]
-        pairs = [sum(len(each) == 2 for each in sets) for sets in (names, made.record_tables)]
+        names = [marginal for marginal, _ in made.potentials]
+        pairs = [sum(len(pair) == 2 for pair in sets) for sets in (names, made.record_tables)]
         fit = {"num_joined_pairs": pairs[0], "num_other_pairs": pairs[1], **(fit or {})}
     released = made.expected
     if made.record_tables:
         released = record_coefficients(layout, made.codes, made.counts)
         released *= total / plan.num_rows(total)
     misfit = asked.misfits(made, released)
-    held = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
+    noisy = NoisyMeasurements(tuple(measurements), tuple(tables), plan.is_fixed, distances)
     return SyntheticDatabase(
         domain=domain,
         workload=plan.workload,
@@ -156,8 +156,8 @@ def synthesise(
         record_tables=made.record_tables,
         draw_id=noise.draw_id(),
         noise=[measurement.to_json() for measurement in measurements],
-        measurements=held,
-        errors=marginal_errors(plan, layout, held, misfit, num_bounded_cells),
+        measurements=noisy,
+        errors=marginal_errors(plan, layout, noisy, misfit, num_bounded_cells),
         plan=plan.public,
         fit={**_stated_fit(plan, made), **(fit or {})},
     )
@@ -193,13 +193,13 @@ class _Observed:
     def over_array(self, basis: ResidualBasis) -> _Hypothesis:
         """Fits a hypothesis that is one array over the whole domain."""
         importance = _importance(self.plan, basis)
-        found = self._fitted(basis, self.observed, importance)
-        rows, most = self._rounding(found)
-        records = array_release(basis, self.plan.domain, found.log_weights, rows, importance, most)
-        moments = basis.log_moments(found.log_weights, math.log(basis.num_cells))[1]
-        potentials = self._potentials(basis, found)
+        fit = self._fitted(basis, self.observed, importance)
+        rows, limit = self._rounding(fit)
+        records = array_release(basis, self.plan.domain, fit.log_weights, rows, importance, limit)
+        moments = basis.log_moments(fit.log_weights, math.log(basis.num_cells))[1]
+        potentials = self._potentials(basis, fit)
         kind = {"hypothesis": "dense_array"}
-        return _Hypothesis(found, self.total * moments, *records, potentials, [], kind)
+        return _Hypothesis(fit, self.total * moments, *records, potentials, [], kind)
 
     def over_tree(self) -> _Hypothesis:
         """Fits a junction tree to the joined sets; fits its records to the other tables, too."""
@@ -207,28 +207,28 @@ class _Observed:
         basis = plan_basis(self.plan, self.joined)
         assert isinstance(basis, TreeBasis)
         importance = _importance(self.plan, basis)
-        known = self.observed.restricted(layout, basis) if loose else self.observed
-        found = self._fitted(basis, known, importance)
-        moments = basis.log_moments(found.log_weights)[1]
-        rows, most = self._rounding(found)
+        observed = self.observed.restricted(layout, basis) if loose else self.observed
+        fit = self._fitted(basis, observed, importance)
+        moments = basis.log_moments(fit.log_weights)[1]
+        rows, limit = self._rounding(fit)
         if rows > plans.MAX_CANDIDATES and not loose:
             wanted = rows * moments
             codes, counts = many_records(
-                domain, basis, found.log_weights, rows, wanted, importance, most
+                domain, basis, fit.log_weights, rows, wanted, importance, limit
             )
         else:
             drawn = min(rows, plans.MAX_CANDIDATES)
-            targets = loose_targets(basis, found.log_weights, total, layout, self.observed, loose)
-            targets = [replace(each, table=each.table * (drawn / total)) for each in targets]
+            targets = loose_targets(basis, fit.log_weights, total, layout, self.observed, loose)
+            targets = [replace(target, table=target.table * (drawn / total)) for target in targets]
             pairs = workload_pairs(self.plan.workload)
-            codes, counts = tree_release(domain, basis, found.log_weights, drawn, targets, pairs)
+            codes, counts = tree_release(domain, basis, fit.log_weights, drawn, targets, pairs)
             counts = round_systematically(counts.astype(np.float64), rows)
         return _Hypothesis(
-            found,
+            fit,
             bases.carry_over(basis.slices, total * moments, layout),
             codes,
             counts,
-            self._potentials(basis, found),
+            self._potentials(basis, fit),
             [names_of(domain, axes) for axes in loose],
             {"hypothesis": "junction_tree", "tree_cells": basis.tree.num_cells},
         )
@@ -239,14 +239,14 @@ class _Observed:
         if prior is None:
             basis = plan_candidates(plan, self.layout, observed, total, self.noise)
             importance = _importance(plan, basis)
-            found = self._fitted(basis, observed, importance)
+            fit = self._fitted(basis, observed, importance)
         else:
-            basis, found = prior.fitted(plan.workload, self.layout, observed, total)
+            basis, fit = prior.fitted(plan.workload, self.layout, observed, total)
             importance = _importance(plan, basis)
             self._report("fit", "records")
-        weights = basis.weights(found.log_weights)
-        rows, most = self._rounding(found)
-        counts = round_to_records(basis, weights, rows, importance, most)
+        weights = basis.weights(fit.log_weights)
+        rows, limit = self._rounding(fit)
+        counts = round_to_records(basis, weights, rows, importance, limit)
         kept = counts > 0
         chosen = observed.fitted(basis)
         scaled = counts.astype(np.float64) * (total / rows)
@@ -254,7 +254,7 @@ class _Observed:
         mismatch = float(np.mean(away**2 / observed.variances[chosen])) if len(chosen) else 0.0
         sets = dict.fromkeys([*self.joined, *self.loose])
         return _Hypothesis(
-            replace(found, mismatch=mismatch),
+            replace(fit, mismatch=mismatch),
             total * basis.analyse(weights),
             tuple(column[kept] for column in basis.codes),
             counts[kept],
@@ -279,17 +279,17 @@ class _Observed:
 
         return misfit
 
-    def _rounding(self, found: maximum_entropy.Fit) -> tuple[int, float]:
+    def _rounding(self, fit: maximum_entropy.Fit) -> tuple[int, float]:
         """Returns the number of released records, and the error that rounding may leave in them."""
         rows = self.plan.num_rows(self.total)
-        return rows, _ROUNDING_SHARE * found.estimated_error * rows / self.total
+        return rows, _ROUNDING_SHARE * fit.estimated_error * rows / self.total
 
     def _potentials(
-        self, basis: Basis, found: maximum_entropy.Fit
+        self, basis: Basis, fit: maximum_entropy.Fit
     ) -> list[tuple[Names, NDArray[np.float64]]]:
         """Returns the tables of log-weights to release."""
         names = (names_of(self.plan.domain, axes) for axes in self.joined)
-        tables = bases.log_potentials(basis, found.log_weights, self.joined)
+        tables = bases.log_potentials(basis, fit.log_weights, self.joined)
         return [*zip(names, tables, strict=True)]
 
     def _report(self, *steps: str) -> None:
@@ -311,11 +311,11 @@ class _Observed:
         signs = self.noise.signs(basis.num_coefficients)
         if self.plan.start_from is not None and self.plan.starts_fits:
             start = self.plan.start_from
-            found = _fitted_from(start, basis, observed, self.total, importance, signs)
-            if found is not None:
+            fit = _fitted_from(start, basis, observed, self.total, importance, signs)
+            if fit is not None:
                 self._report("fit", "records")
-                return found
-        found = maximum_entropy.fit_maximum_entropy(
+                return fit
+        fit = maximum_entropy.fit_maximum_entropy(
             basis,
             observed,
             self.total,
@@ -326,7 +326,7 @@ class _Observed:
             denoise=lambda each: denoised(self.plan.domain, basis, each, self.total),
         )
         self._report("records")
-        return found
+        return fit
 
 
 def _fitted_from(
@@ -340,23 +340,23 @@ def _fitted_from(
     """Returns the fit with records as a prior; None if independent attributes are more likely."""
     number = float(start.counts.sum())
     prior = start_log_weights(start, basis, importance, signs, tolerance(basis))
-    known = learned(basis, observed, total, prior, number)
+    posterior = learned(basis, observed, total, prior, number)
     independent = maximum_entropy.independent_log_weights(basis, observed, total)
-    if learned(basis, observed, total, independent, number).misfit <= known.misfit:
+    if learned(basis, observed, total, independent, number).misfit <= posterior.misfit:
         return None
-    return fit_from_prior(basis, observed, total, importance, prior, known, tolerance(basis))
+    return fit_from_prior(basis, observed, total, importance, prior, posterior, tolerance(basis))
 
 
 def _stated_fit(plan: MarginalsPlan, made: _Hypothesis) -> dict[str, Any]:
     """Returns the description of the hypothesis and of its fit for the card."""
-    found, kind = made.found, dict(made.kind)
+    fit, kind = made.fit, dict(made.kind)
     if plan.start_from is not None and plan.starts_fits:
-        kind["start_was_used"] = found.is_from_start
+        kind["start_was_used"] = fit.is_from_start
     return {
         **kind,
-        "steps": found.steps,
-        "estimated_cell_error": found.estimated_error,
-        "mismatch": found.mismatch,
+        "steps": fit.steps,
+        "estimated_cell_error": fit.estimated_error,
+        "mismatch": fit.mismatch,
     }
 
 

@@ -345,21 +345,21 @@ def _tight(
     plan: OnlinePlan, guarantee: Guarantee, total: int, total_bound: float, beta: float
 ) -> _Choice:
     """Returns the alpha, updates and noise with the least bound, for one question per round."""
-    asked, most = plan.num_questions, total + total_bound
-    found: tuple[tuple[float, int], _Choice] | None = None
+    asked, largest = plan.num_questions, total + total_bound
+    best: tuple[tuple[float, int], _Choice] | None = None
     for least, updates in _choices(plan):
         for noise, margin, answer_bound in _candidates(guarantee, updates, asked, beta):
             if plan.num_records == "noisy" and plan.guarantee.delta > 0 and noise.method != "zcdp":
                 continue  # a plan states its loss before the number of records is known
             # The gap must exceed the noise, so that an update moves in the right direction.
-            gap = max(least * most, answer_bound + 1 / GRID)
+            gap = max(least * largest, answer_bound + 1 / GRID)
             threshold = gap + total_bound + margin
             rank = threshold + margin, noise.max_above
-            if found is None or rank < found[0]:
-                rate = 4 * min(1.0, gap / most)
-                found = rank, _Choice(least or gap / most, rate, threshold, gap, noise, asked)
-    assert found is not None
-    return found[1]
+            if best is None or rank < best[0]:
+                rate = 4 * min(1.0, gap / largest)
+                best = rank, _Choice(least or gap / largest, rate, threshold, gap, noise, asked)
+    assert best is not None
+    return best[1]
 
 
 @functools.lru_cache(maxsize=256)

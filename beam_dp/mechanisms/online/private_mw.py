@@ -278,10 +278,10 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
             return self._answer(query)
 
     def _answer(self, query: QueryT) -> PrivateAnswer:
-        known = self._answers.get(query)
-        if known is not None:
+        earlier = self._answers.get(query)
+        if earlier is not None:
             return dataclasses.replace(
-                known, updates_left=self.updates_left, questions_left=self.questions_left
+                earlier, updates_left=self.updates_left, questions_left=self.questions_left
             )
         has_bound = self.questions_left > 0
         settings = self.settings
@@ -331,8 +331,8 @@ class OnlineMW(Live, ABC, Generic[QueryT]):
         if self.plan.calibration == "tight":
             # If the noise is within its bound, the true difference is at least ``surely``.
             surely = abs(measured - settings.total * mean) - settings.update_bound
-            most = settings.total + settings.total_bound
-            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / most))
+            largest = settings.total + settings.total_bound
+            step = max(step, 4 * min(1.0, (surely - settings.total_bound) / largest))
         self._hypothesis.update(query, sign * step)
         self._steps[query] = sign * step
         value = min(max(measured, 0.0), settings.total + settings.total_bound)
@@ -496,10 +496,10 @@ class PrivateMW(OnlineMW[LinearQuery]):
 def check_settings(name: str, value: str, saved: Any, settings: Settings) -> None:
     """Refuses a state with settings that this version of the package would not choose."""
     given = json.loads(json.dumps(settings.to_json()))
-    held = json.loads(json.dumps(saved))
-    if held != given:
+    stored = json.loads(json.dumps(saved))
+    if stored != given:
         condition = "must have the settings that this version of beam_dp chooses for the plan"
-        raise InputError(name, value, f"{condition}: {difference('settings', held, given)}")
+        raise InputError(name, value, f"{condition}: {difference('settings', stored, given)}")
 
 
 def difference(part: str, saved: Any, given: Any) -> str:

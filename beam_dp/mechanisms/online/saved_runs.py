@@ -172,8 +172,8 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
             raise InputError("plan", str(path), f"must be the plan of the saved run: {what}")
     log_weights = _log_weights(path, plan.domain)
     try:
-        found = (path / _SECRET).read_bytes()
-        secret = json.loads(found)
+        data = (path / _SECRET).read_bytes()
+        secret = json.loads(data)
     except (OSError, ValueError, RecursionError):
         raise _no_secret(path) from None
     is_whole = isinstance(secret, dict) and secret.pop("sha256", None) == _digest(path, secret)
@@ -183,7 +183,7 @@ def _checked(path: Path, plan: PrivateMWPlan) -> _Checked:
     if type(total) is not int or not isinstance(settings, dict):
         raise InputError("folder", str(path), _UNDAMAGED)
     private_mw.check_settings("folder", str(path), settings, plan.settle(total))
-    return _Checked(transcript, log_weights, found, _payment(path, transcript, plan))
+    return _Checked(transcript, log_weights, data, _payment(path, transcript, plan))
 
 
 def _payment(
@@ -202,7 +202,7 @@ def _payment(
 
 
 def _use_secret(
-    path: Path, found: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
+    path: Path, data: bytes, payment: private_mw.Payment | None, ledger: Ledger | None
 ) -> SparseState:
     """Marks a state as used in the ledger and removes the folder's secret; returns the state.
 
@@ -219,7 +219,7 @@ def _use_secret(
         sync_directory(path)  # otherwise the secret could reappear after a power failure
     except OSError:
         raise _no_secret(path) from None
-    return SparseState(json.loads(found)["state"])
+    return SparseState(json.loads(data)["state"])
 
 
 def _no_secret(path: Path) -> InputError:
@@ -229,10 +229,10 @@ def _no_secret(path: Path) -> InputError:
 
 def _digest(path: Path, secret: Mapping[str, Any]) -> str:
     """Returns a digest that binds the secret to the public files and detects damage."""
-    found = hashlib.sha256(json.dumps(dict(secret), sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(dict(secret), sort_keys=True).encode())
     for name in (_TRANSCRIPT, _HYPOTHESIS):
-        found.update(hashlib.sha256((path / name).read_bytes()).digest())
-    return found.hexdigest()
+        digest.update(hashlib.sha256((path / name).read_bytes()).digest())
+    return digest.hexdigest()
 
 
 def _log_weights(path: Path, domain: Domain) -> NDArray[np.float64]:

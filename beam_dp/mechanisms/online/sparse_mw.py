@@ -200,11 +200,11 @@ class SparseWeights:
         largest = max(self._logs.values(), default=0.0)
         largest = max(largest, 0.0)  # the logarithm for a free slot
         total = self.num_free * math.exp(-largest)
-        total += math.fsum(math.exp(each - largest) for each in self._logs.values())
+        total += math.fsum(math.exp(log - largest) for log in self._logs.values())
         self._offset = largest + math.log(total)
         self._common = math.exp(-self._offset)
         self._scaled = {
-            element: math.exp(each - self._offset) for element, each in self._logs.items()
+            element: math.exp(log - self._offset) for element, log in self._logs.items()
         }
         self._total = self.num_free * self._common + math.fsum(self._scaled.values())
 

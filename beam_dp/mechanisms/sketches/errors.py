@@ -78,11 +78,11 @@ class KeyProfile:
         for field in dataclasses.fields(self):
             checked_integer(field.name, getattr(self, field.name), 1, 2**50)
         least = self.largest_count + self.num_keys - 1
-        most = self.num_keys * self.largest_count
-        if not least <= self.num_records <= most:
+        largest = self.num_keys * self.largest_count
+        if not least <= self.num_records <= largest:
             condition = (
                 f"must be from largest_count + num_keys - 1 = {magnitude(least)}"
-                f" to num_keys * largest_count = {magnitude(most)}"
+                f" to num_keys * largest_count = {magnitude(largest)}"
             )
             raise InputError("num_records", self.num_records, condition)
 
@@ -210,10 +210,10 @@ def element_law(
     counts, keys = groups
     if sketch.estimator == "mean":
         noise = noise_variance(sketch.distribution, sketch.scale)
-        held, scale = residual_noise
-        squared = float(keys @ counts**2) + held * noise_variance("discrete_laplace", scale)
+        number, scale = residual_noise
+        squared = float(keys @ counts**2) + number * noise_variance("discrete_laplace", scale)
         # A key doesn't collide with itself.
-        squared *= 1 - 1 / max(1.0, float(keys.sum()) + held)
+        squared *= 1 - 1 / max(1.0, float(keys.sum()) + number)
         return noise / sketch.num_blocks + squared / sketch.effective_width, counts
     law = cell_law(sketch, groups, residual_noise)
     variance = _median_variance(law, sketch, groups)
@@ -250,8 +250,8 @@ def cell_law(
     spread = np.zeros(size)
     spread[: len(expected)] = expected
     log_value: NDArray[np.float64] = (np.fft.rfft(spread).real - expected.sum()) / width
-    held, scale = residual_noise
-    log_value = log_value + held / width * (_laplace_transform(angles, scale) - 1)
+    number, scale = residual_noise
+    log_value = log_value + number / width * (_laplace_transform(angles, scale) - 1)
     if sketch.distribution == "discrete_laplace":
         transform = _laplace_transform(angles, sketch.scale)
     else:

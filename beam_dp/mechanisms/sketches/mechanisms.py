@@ -282,14 +282,14 @@ def stability_threshold(
     k - j + 1 records and j - 1 elements with one record each. All j are tried.
     """
     # At a threshold <= k w, an element may be released with probability above 1/2, which is more
-    # than any delta. At ``most``, the union bound over k elements of weight k w is at most delta.
+    # than any delta. At ``enough``, the union bound over k elements of weight k w is at most delta.
     least = max_records_per_unit * max_weight + 1
-    most = least + math.ceil(scale * math.log(max_records_per_unit / delta))
+    enough = least + math.ceil(scale * math.log(max_records_per_unit / delta))
 
     def is_enough(threshold: int) -> bool:
         return release_probability(scale, threshold, max_records_per_unit, max_weight) <= delta
 
-    return least + bisect_left(range(least, most), True, key=is_enough)
+    return least + bisect_left(range(least, enough), True, key=is_enough)
 
 
 def release_probability(

@@ -181,12 +181,12 @@ class SparseMechanism(ABC):
     ) -> SparsePlan:
         """Returns a plan from public numbers; draw ``hash_key`` before any record is read."""
         check_is("guarantee", guarantee, Guarantee)
-        for name, value, most in (
+        for name, value, limit in (
             ("max_sparsity", max_sparsity, MAX_SPARSITY),
             ("max_weight", max_weight, MAX_WEIGHT),
             ("max_records_per_unit", guarantee.max_records_per_unit, _MAX_RECORDS_PER_UNIT),
         ):
-            checked_integer(name, value, 1, most)
+            checked_integer(name, value, 1, limit)
         noise = self._noise(guarantee, max_weight)
         hash_key = hash_key or HashKey.draw(self.independence)
         if noise.sketch is not None:

@@ -158,7 +158,7 @@ class MultisetChoice:
         # Python integers can't overflow. Clipping answers never increases their sensitivity.
         exact = self._distinct.astype(object) @ counts.astype(object)
         return MultisetLaw(
-            targets=tuple(min(self.size * int(each), MAX_TARGET) for each in exact),
+            targets=tuple(min(self.size * int(answer), MAX_TARGET) for answer in exact),
             answers=self.num_records * self._types[0],
             members=self._types[1],
             size=self.size,
@@ -188,8 +188,8 @@ class MultisetChoice:
         if self.sampler == "nested" and fits and not is_nested(self._types[0]):
             raise InputError("sampler", self.sampler, "needs queries that are disjoint or nested")
         if self.sampler == "search" and in_memory:
-            most = 2 * self.max_records_per_unit * _MAX_EXPONENT / self.num_records
-            raise InputError("epsilon", self.epsilon, f"must be <= {most:g} for the search")
+            limit = 2 * self.max_records_per_unit * _MAX_EXPONENT / self.num_records
+            raise InputError("epsilon", self.epsilon, f"must be <= {limit:g} for the search")
         largest = self._largest_size(kinds, queries)
         counted = bisect_left(
             range(1, self.size + 1), True, key=lambda size: not self._counts_fit(queries, size)

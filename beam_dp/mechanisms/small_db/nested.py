@@ -124,13 +124,13 @@ class NestedSampler:
         of these. Repetitions make the number of losses depend on public parameters only.
         """
         law = self._law
-        least, found = 0, []
+        least, losses = 0, []
         for target, value in zip(law.targets, self._values, strict=True):
             if value:
-                found += [abs(target - value * count) for count in range(law.size + 1)]
+                losses += [abs(target - value * count) for count in range(law.size + 1)]
             else:
                 least = max(least, abs(target))
-        return sorted(max(each, least) for each in [*found, least])
+        return sorted(max(loss, least) for loss in [*losses, least])
 
     def _weigh(self) -> None:
         """Counts, per loss, the multisets with no larger loss; bounds the weights from above."""
@@ -138,7 +138,7 @@ class NestedSampler:
         counts: list[int] = []
         for start in range(0, len(levels), _LEVELS_AT_ONCE):
             intervals = self._intervals(start, start + _LEVELS_AT_ONCE)
-            counts += [self._count(each) for each in intervals]
+            counts += [self._count(interval) for interval in intervals]
         reference = levels[next(index for index, count in enumerate(counts) if count)]
         self._exponents = [max(level - reference, 0) / self._law.scale for level in levels]
         self._bits = self._width + 40
@@ -186,9 +186,9 @@ class NestedSampler:
         """
         below, all_degrees = self._below, self._below[-1]
         polynomials: list[int] = []
-        for node, own, (low, high) in zip(self._nodes, self._own, intervals, strict=True):
-            product = own
-            products = [own]
+        for node, first, (low, high) in zip(self._nodes, self._own, intervals, strict=True):
+            product = first
+            products = [first]
             for child in node.children:
                 product = product * polynomials[child] & all_degrees
                 products.append(product)
@@ -202,26 +202,26 @@ class NestedSampler:
         return polynomial >> self._width * degree & self._below[1]
 
     def _pack(self, coefficients: Sequence[int]) -> int:
-        return sum(each << self._width * degree for degree, each in enumerate(coefficients))
+        return sum(value << self._width * degree for degree, value in enumerate(coefficients))
 
 
 def _forest(law: MultisetLaw) -> list[_Node]:
     """Returns the nodes, inner nodes first; the last node contains all cells."""
     support = law.answers > 0
-    found: dict[bytes, list[int]] = {}
+    by_support: dict[bytes, list[int]] = {}
     for query, row in enumerate(support):
         if row.any():
-            found.setdefault(row.tobytes(), []).append(query)
+            by_support.setdefault(row.tobytes(), []).append(query)
     everything = np.ones(law.num_types, bool)
-    found.setdefault(everything.tobytes(), [])
-    rows = sorted((np.frombuffer(key, bool) for key in found), key=np.count_nonzero)
+    by_support.setdefault(everything.tobytes(), [])
+    rows = sorted((np.frombuffer(key, bool) for key in by_support), key=np.count_nonzero)
     nodes: list[_Node] = []
     owner = np.full(law.num_types, -1)  # per type, the last created node that contains the type
     for number, row in enumerate(rows):
         inside = owner[row]
-        children = sorted({int(each) for each in inside} - {-1})
+        children = sorted({int(child) for child in inside} - {-1})
         loose = [law.members[kind] for kind in np.flatnonzero(row) if owner[kind] < 0]
         cells = np.concatenate(loose) if loose else np.zeros(0, np.int64)
-        nodes.append(_Node(found[row.tobytes()], children, cells))
+        nodes.append(_Node(by_support[row.tobytes()], children, cells))
         owner[row] = number
     return nodes

@@ -35,7 +35,7 @@ class _Group:
 class _State:
     """The set of all multisets that take given numbers of cells from some groups."""
 
-    held: tuple[tuple[_Group, int], ...]  # disjoint groups and their numbers of cells, > 0
+    groups: tuple[tuple[_Group, int], ...]  # disjoint groups and their numbers of cells, > 0
     volume: int
     bound: int
     sums: tuple[int, ...]
@@ -47,7 +47,7 @@ class _State:
 class _Division:
     """A state split into parts, by how many cells of a group lie in the group's first half."""
 
-    position: int  # the position of the group in ``_State.held``
+    position: int  # the position of the group in ``_State.groups``
     bounds: list[int]
     totals: list[int]  # upper bounds on the parts' weights, which the search lowers
     visited: dict[int, _State]
@@ -111,7 +111,7 @@ class SearchSampler:
         while (state := self._descend(noise)) is None:
             pass
         cells: list[int] = []
-        for group, count in state.held:
+        for group, count in state.groups:
             cells += draw_cells(self._law.members[int(group.kinds[0])], count, noise)
         return np.sort(np.array(cells, np.int64))
 
@@ -161,10 +161,10 @@ class SearchSampler:
         """Returns a division of a state; None if all groups of the state are single types."""
         # Divides the group with the largest spread, so that bounds on all queries tighten early.
         position = max(
-            range(len(state.held)),
-            key=lambda each: (state.held[each][0].spread, state.held[each][1]),
+            range(len(state.groups)),
+            key=lambda place: (state.groups[place][0].spread, state.groups[place][1]),
         )
-        group, count = state.held[position]
+        group, count = state.groups[position]
         if group.halves is None:
             return None
         first, second = group.halves
@@ -188,45 +188,45 @@ class SearchSampler:
 
     def _part(self, state: _State, division: _Division, number: int) -> _State:
         """Returns the part of a state that has ``number`` cells in the first half of the group."""
-        group, count = state.held[division.position]
+        group, count = state.groups[division.position]
         assert group.halves is not None
-        held = list(state.held)
-        del held[division.position]
+        groups = list(state.groups)
+        del groups[division.position]
         volume = state.volume // _multisets(group, count)
-        sums = [total // each[count] for total, each in zip(state.sums, group.sums, strict=True)]
+        sums = [total // row[count] for total, row in zip(state.sums, group.sums, strict=True)]
         for half, taken in zip(group.halves, (number, count - number), strict=True):
             volume *= _multisets(half, taken)
-            sums = [total * each[taken] for total, each in zip(sums, half.sums, strict=True)]
+            sums = [total * row[taken] for total, row in zip(sums, half.sums, strict=True)]
             if taken:
-                held.append((half, taken))
+                groups.append((half, taken))
         # A part's units never exceed those of the whole, so that parts never outweigh the whole.
         bound = division.bounds[number]
         units = tuple(map(min, self._unit(bound), state.units))
-        return _State(tuple(held), volume, bound, tuple(sums), units)
+        return _State(tuple(groups), volume, bound, tuple(sums), units)
 
     def _whole(self, everything: _Group, bound: int) -> _State:
         """Returns the state of all multisets with the current tilts."""
         _sum_weights(everything, self._law, self._tilts)
-        sums = tuple(each[self._law.size] for each in everything.sums)
-        held = ((everything, self._law.size),)
-        return _State(held, self._law.num_multisets, bound, sums, self._unit(bound))
+        sums = tuple(row[self._law.size] for row in everything.sums)
+        groups = ((everything, self._law.size),)
+        return _State(groups, self._law.num_multisets, bound, sums, self._unit(bound))
 
     def _excess(self, state: _State) -> NDArray[np.int64]:
         """Returns the least excess per query of answers over targets, then of targets over them."""
         # An excess may be negative; the largest excess is a lower bound on the loss.
-        groups = self._ends[[group.number for group, _ in state.held]]
-        counts = np.array([count for _, count in state.held])
+        groups = self._ends[[group.number for group, _ in state.groups]]
+        counts = np.array([count for _, count in state.groups])
         excess: NDArray[np.int64] = counts @ groups - self._targets
         return excess
 
     def _unit(self, bound: int) -> tuple[int, ...]:
-        known = self._units.get(bound)
-        if known is None:
+        unit = self._units.get(bound)
+        if unit is None:
             exponent = as_exponent((bound - self._least) / self._law.scale)
-            known = self._units[bound] = tuple(
+            unit = self._units[bound] = tuple(
                 exp_above(tilt.rest * exponent, self._bits) for tilt in self._tilts
             )
-        return known
+        return unit
 
 
 def _multisets(group: _Group, size: int) -> int:

@@ -283,9 +283,9 @@ def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
     offsets = [target + least for target in law.targets]
     offsets += [least - target for target in law.targets]
     answers = np.concatenate([law.answers, -law.answers])
-    most = law.size * answers.max(axis=1)
+    largest = law.size * answers.max(axis=1)
     # The answers to the remaining queries are never off by more than the least loss.
-    useful = [number for number, offset in enumerate(offsets) if most[number] > offset]
+    useful = [number for number, offset in enumerate(offsets) if largest[number] > offset]
     if not useful:
         return [plain]
     scale = float(law.scale)
@@ -297,7 +297,7 @@ def find_tilts(law: MultisetLaw, least: int) -> list[Tilt]:
         exponents = -(_best_shares(excess, law, mass) @ excess) + margin
         top = max(math.ceil(float(exponents.max()) / math.log(2)), 0)
         weights = tuple(
-            exp_above(top * math.log(2) - each, TILT_BITS + top) for each in exponents.tolist()
+            exp_above(top * math.log(2) - power, TILT_BITS + top) for power in exponents.tolist()
         )
         tilts.append(Tilt(1 - mass, weights))
     return tilts

@@ -86,8 +86,8 @@ class SmallDBPlan(MarginalsPlan):
             total = int(self.num_records)
         else:
             noisy = noise.laplace(counts.sum(keepdims=True), parameters.total_scale)
-            most = min(checks.MAX_RECORDS, MAX_ANSWER // (parameters.size * denominator))
-            total = min(max(int(noisy[0]), 1), most)
+            limit = min(checks.MAX_RECORDS, MAX_ANSWER // (parameters.size * denominator))
+            total = min(max(int(noisy[0]), 1), limit)
         if progress is not None:
             progress("records", 1, 1)
         mechanism = MultisetChoice(
@@ -131,8 +131,8 @@ class SmallDBPlan(MarginalsPlan):
         beta, fraction = parameters.failure_probability, parameters.max_error_fraction
         if parameters.total_scale is not None:
             beta /= 2
-        each = parameters.selection_epsilon / self.guarantee.max_records_per_unit
-        bound = small_db_error(num_cells, parameters.size, each, total, fraction, beta)
+        epsilon = parameters.selection_epsilon / self.guarantee.max_records_per_unit
+        bound = small_db_error(num_cells, parameters.size, epsilon, total, fraction, beta)
         if parameters.total_scale is not None:
             # ``away`` is a bound on the error of the noisy number.
             away = math.ceil(parameters.total_scale * math.log(1 / beta))
@@ -154,8 +154,8 @@ def answered_tables(domain: Domain, queries: Sequence[LinearQuery]) -> list[Name
             cells.setdefault(query.axes, set()).add(query)
     return [
         tuple(domain.names[axis] for axis in axes)
-        for axes, found in sorted(cells.items())
-        if axes and len(found) == math.prod(domain.shape[axis] for axis in axes)
+        for axes, asked in sorted(cells.items())
+        if axes and len(asked) == math.prod(domain.shape[axis] for axis in axes)
     ]
 
 
@@ -309,20 +309,20 @@ class SmallDB(Mechanism):
 
     def _dimension(self, queries: LinearWorkload, matrix: NDArray[np.int64]) -> VCDimension:
         """Returns the given VC dimension of 0/1 queries, or else a computed VC dimension."""
-        found = matrix_vc_dimension(matrix, products_bound(queries.queries))
+        dimension = matrix_vc_dimension(matrix, products_bound(queries.queries))
         if self.vc_dimension is None:
-            return found
-        if self.vc_dimension < found.least:
-            condition = f"must be >= {found.least}, a lower bound for these queries"
+            return dimension
+        if self.vc_dimension < dimension.least:
+            condition = f"must be >= {dimension.least}, a lower bound for these queries"
             raise InputError("vc_dimension", self.vc_dimension, condition)
-        return dataclasses.replace(found, most=self.vc_dimension, found_by="given")
+        return dataclasses.replace(dimension, most=self.vc_dimension, found_by="given")
 
     def _choice(
-        self, matrix: NDArray[np.int64], epsilon: float, total: int, size: int, top: int, most: int
+        self, matrix: NDArray[np.int64], epsilon: float, total: int, size: int, top: int, limit: int
     ) -> MultisetChoice:
         """Returns the choice; an error about the size names the argument that set the size."""
         try:
-            return MultisetChoice(matrix, epsilon, total, size, top, most, self.sampler)
+            return MultisetChoice(matrix, epsilon, total, size, top, limit, self.sampler)
         except InputError as error:
             if error.name != "size" or self.size is not None:
                 raise
@@ -348,7 +348,7 @@ class SmallDB(Mechanism):
         if self.max_error_fraction is not None:
             return *size_for(self.max_error_fraction), self.max_error_fraction
         assert self.size is not None
-        fraction = small_db_error_fraction(self.size, lambda each: size_for(each)[0])
+        fraction = small_db_error_fraction(self.size, lambda size: size_for(size)[0])
         return self.size, "explicit", fraction
 
     def _shares(self, guarantee: Guarantee, num_cells: int, size: int) -> tuple[float, float]:
@@ -387,11 +387,11 @@ def cells_of(workload: Workload) -> LinearWorkload:
 
 def concerned_tables(domain: Domain, queries: Sequence[LinearQuery]) -> tuple[Names, ...]:
     """Returns the maximal sets of attributes among the attribute sets of the queries."""
-    sets = {query.axes if isinstance(query, LiteralQuery) else None for query in queries}
-    axes = {tuple(range(domain.num_attributes)) if each is None else each for each in sets}
-    largest = [each for each in axes if each and not any(set(each) < set(o) for o in axes)]
+    everything = tuple(range(domain.num_attributes))
+    sets = {query.axes if isinstance(query, LiteralQuery) else everything for query in queries}
+    largest = [axes for axes in sets if axes and not any(set(axes) < set(other) for other in sets)]
     # A query without attributes asks for the number of records, which any table gives.
-    return tuple(tuple(domain.names[axis] for axis in each) for each in sorted(largest) or [(0,)])
+    return tuple(tuple(domain.names[axis] for axis in axes) for axes in sorted(largest) or [(0,)])
 
 
 def are_intervals(queries: Sequence[LinearQuery]) -> bool:

@@ -49,11 +49,11 @@ class Question:
     @classmethod
     def parse(cls, text: object, num_windows: int) -> Question:
         """Parses a question: ``one``, ``trailing:24`` or ``running``."""
-        found = re.fullmatch(r"one|running|trailing:([1-9][0-9]{0,6})", str(text))
-        length = int(found[1]) if found and found[1] else 1
-        if found is None or length > num_windows:
+        match = re.fullmatch(r"one|running|trailing:([1-9][0-9]{0,6})", str(text))
+        length = int(match[1]) if match and match[1] else 1
+        if match is None or length > num_windows:
             raise InputError("questions", text, f"{_CONDITION} {num_windows:,}")
-        return cls(None if found[0] == "running" else length)
+        return cls(None if match[0] == "running" else length)
 
     def ends(self, num_windows: int) -> tuple[Ends, Ends]:
         """Returns two arrays: per sum, its first window and the window after its last window."""
@@ -123,10 +123,10 @@ def _means(
         (left, np.minimum(stop, (left + 1) * size) - first),
         (right, np.where(left < right, stop - right * size, 0)),
     )
-    for block, held in pieces:
+    for block, length in pieces:
         is_released = np.minimum((block + 1) * size, num_windows) <= seen
         is_short = (block == last) & (num_windows % size > 0)
-        squares = np.where(is_released, held**2, 0)
+        squares = np.where(is_released, length**2, 0)
         shorter += np.where(is_short, squares, 0)
         whole += np.where(is_short, 0, squares)
     return float((stop - first).mean()), float(whole.mean()), float(shorter.mean())
@@ -187,12 +187,12 @@ def gaussian_level(
     A single marginal is measured as a table, which is never worse than residuals; several marginals
     are measured as residuals.
     """
-    own = Budget.of(promise, "gaussian").part(part / squares).level
+    mu = Budget.of(promise, "gaussian").part(part / squares).level
     of_window = promise.with_limits(max_records_per_unit=unit.max_records_per_unit)
     if len(workload) == 1:
-        return (measurements.gaussian_table(workload.marginals[0], of_window, own),)
+        return (measurements.gaussian_table(workload.marginals[0], of_window, mu),)
     supports = [workload.domain.axes(names) for names in workload.closure()]
-    return measurements.residual_measurements(workload, supports, of_window, own, is_fitted=False)
+    return measurements.residual_measurements(workload, supports, of_window, mu, is_fitted=False)
 
 
 Strategy = Literal["independent", "levels"]
@@ -259,13 +259,13 @@ class Noise:
         cls, distribution: Distribution, workload: Workload, promise: Guarantee, unit: WindowUnit
     ) -> Noise:
         """Returns the noise of the best measurements for a distribution and a guarantee."""
-        most = unit.max_windows_per_unit
+        limit = unit.max_windows_per_unit
         if distribution == "discrete_laplace":
             measured = laplace_tables(workload, promise)
         else:
-            measured = gaussian_level(workload, promise, unit, _WHOLE, most_squares(most))
+            measured = gaussian_level(workload, promise, unit, _WHOLE, most_squares(limit))
         variance = measurements.predicted_variance(workload, measured, False)
-        return cls(distribution, min(each.scale for each in measured), variance, most)
+        return cls(distribution, min(table.scale for table in measured), variance, limit)
 
     def variance(self, part: Fraction, block: int | None = None) -> float:
         """Returns the variance of a cell of a window, or of a block, for a part of the budget."""
@@ -273,8 +273,8 @@ class Noise:
             kind = self.distribution
             ratio = noise_variance(kind, self.scale / part) / noise_variance(kind, self.scale)
             return self.cell_variance * ratio
-        most = self.max_windows_per_unit
-        return self.cell_variance * most_squares(most, block) / (most_squares(most) * float(part))
+        limit = self.max_windows_per_unit
+        return self.cell_variance * most_squares(limit, block) / (most_squares(limit) * float(part))
 
 
 def ranked_choices(
@@ -313,10 +313,10 @@ def ranked_choices(
     else:
         sizes = []
     noise = _noise(workload, promise, unit, distribution)
-    found = [_with_blocks(each, num_windows, size, part, asked) for each in noise for size in sizes]
+    choices = [_with_blocks(n, num_windows, size, part, asked) for n in noise for size in sizes]
     if strategy != "levels":
-        found += [Choice(n.distribution, num_windows, n.variance(_WHOLE)) for n in noise]
-    return sorted(found, key=lambda choice: choice.mean_error(asked))
+        choices += [Choice(n.distribution, num_windows, n.variance(_WHOLE)) for n in noise]
+    return sorted(choices, key=lambda choice: choice.mean_error(asked))
 
 
 def block_sizes(num_windows: int, asked: int) -> list[int]:
@@ -331,13 +331,13 @@ def _noise(
     check_choice("distribution", distribution, ("auto", *DISTRIBUTIONS))
     if distribution == "discrete_gaussian" and promise.delta == 0:
         raise InputError("delta", 0.0, "must be > 0 for Gaussian noise")
-    found = [
-        Noise.of(each, workload, promise, unit)
-        for each in DISTRIBUTIONS
-        if distribution in ("auto", each) and (each == "discrete_laplace" or promise.delta > 0)
+    noises = [
+        Noise.of(kind, workload, promise, unit)
+        for kind in DISTRIBUTIONS
+        if distribution in ("auto", kind) and (kind == "discrete_laplace" or promise.delta > 0)
     ]
-    check_noise(promise, [min(each.scale for each in found)])
-    return [each for each in found if each.scale <= MAX_SCALE]
+    check_noise(promise, [min(noise.scale for noise in noises)])
+    return [noise for noise in noises if noise.scale <= MAX_SCALE]
 
 
 def _with_blocks(
@@ -357,6 +357,6 @@ def _with_blocks(
             part,
             noise.variance(part, block),
         )
-        for part in ([Fraction(each, 100) for each in _PERCENTS] if share is None else [share])
+        for part in ([Fraction(n, 100) for n in _PERCENTS] if share is None else [share])
     ]
     return min(tried, key=lambda choice: choice.mean_error(questions))

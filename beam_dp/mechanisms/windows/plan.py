@@ -85,20 +85,20 @@ class WindowTablesPlan(Plan):
     @property
     def summary_tables(self) -> tuple[Names, ...]:
         """The attribute sets of the exact tables that a window or a block needs."""
-        names = dict.fromkeys(each.names for each in self.measurements)
+        names = dict.fromkeys(table.names for table in self.measurements)
         return tuple(each for each in names if not any(set(each) < set(other) for other in names))
 
     @property
     def steps(self) -> Sequence[Step]:
         """The noise of all windows that are protected together, and of all blocks."""
-        most = self.unit.max_windows_per_unit
-        own = self.guarantee.with_limits(max_records_per_unit=self.unit.max_records_per_unit)
+        limit = self.unit.max_windows_per_unit
+        limited = self.guarantee.with_limits(max_records_per_unit=self.unit.max_records_per_unit)
         domain = self.workload.domain
-        of_window = table_steps(domain, self.measurements, own)
-        of_block = table_steps(domain, self.block_measurements, own)
+        of_window = table_steps(domain, self.measurements, limited)
+        of_block = table_steps(domain, self.block_measurements, limited)
         return [
-            *level_steps(of_window, "window", most, self.block),
-            *(level_steps(of_block, "block", most, self.block) if of_block else ()),
+            *level_steps(of_window, "window", limit, self.block),
+            *(level_steps(of_block, "block", limit, self.block) if of_block else ()),
         ]
 
     @property
@@ -186,7 +186,7 @@ class WindowTablesPlan(Plan):
         noise: NoiseSource,
         horizon_id: str,
     ) -> WindowTables:
-        noisy = [each.draw(marginals, noise) for each in measurements]
+        noisy = [table.draw(marginals, noise) for table in measurements]
         start, end = self.horizon.times(windows)
         return WindowTables(
             draw_id=noise.draw_id(),
@@ -198,7 +198,7 @@ class WindowTablesPlan(Plan):
             end=end,
             workload=self.workload,
             tables=unbiased_tables(self.workload, measurements, noisy),
-            measured=tuple(MeasuredTable(**vars(each)) for each in measurements),
+            measured=tuple(MeasuredTable(**vars(table)) for table in measurements),
             plan=self.public,
         )
 
@@ -299,11 +299,11 @@ def _planned(
     choice: Choice, workload: Workload, horizon: Horizon, unit: WindowUnit, promise: Guarantee
 ) -> WindowTablesPlan:
     """Returns the plan for a choice; does not use the variances of the choice."""
-    most = unit.max_windows_per_unit
+    limit = unit.max_windows_per_unit
     # Pairs (part of the budget, largest sum of squared numbers of a unit's windows).
-    parts = [(1 - choice.share, most_squares(most))]
+    parts = [(1 - choice.share, most_squares(limit))]
     if choice.block is not None:
-        parts.append((choice.share, most_squares(most, choice.block)))
+        parts.append((choice.share, most_squares(limit, choice.block)))
     if choice.distribution == "discrete_laplace":
         whole = choices.laplace_tables(workload, promise)
         measured = [laplace_level(whole, part) for part, _ in parts]
@@ -313,11 +313,11 @@ def _planned(
             gaussian_level(workload, promise, unit, part, squares) for part, squares in parts
         ]
         budget = Budget.of(promise, "gaussian")
-        moved = most * sum(num_noisy_cells(workload.domain, each) for each in measured)
+        moved = limit * sum(num_noisy_cells(workload.domain, sets) for sets in measured)
         if moved > _MAX_GAUSSIAN_CELLS:
             condition = "noisy cells of max_windows_per_unit windows: must be at most 2^28"
             raise InputError("workload", f"{moved:,}", condition)
-    check_noise(promise, [each.scale for level in measured for each in level])
+    check_noise(promise, [table.scale for level in measured for table in level])
     return WindowTablesPlan(
         guarantee=promise,
         loss=budget.loss,
@@ -381,9 +381,9 @@ class WindowDatabasesPlan(Plan):
     ) -> SyntheticDatabase:
         """Returns the release of one window; see ``WindowTablesPlan.draw``."""
         checked_integer("number", number, 0, self.horizon.num_windows - 1)
-        found = self.window.release(marginals, noise)
+        release = self.window.release(marginals, noise)
         of_window = {"horizon_id": horizon_id, "number": number, **self.public}
-        return dataclasses.replace(found, plan={**found.plan, "windows": of_window})
+        return dataclasses.replace(release, plan={**release.plan, "windows": of_window})
 
     def _stated(self) -> dict[str, Any]:
         return {
@@ -449,17 +449,17 @@ def window_mechanism_plan(
     Reference: Dwork and Roth (2014), Theorem 3.16; Dong, Roth and Su (2022), Corollary 3.3; Bun and
     Steinke (2016), Lemma 2.3.
     """
-    most = unit.max_windows_per_unit
+    limit = unit.max_windows_per_unit
     valid: list[MarginalsPlan] = []
     refusals: list[InputError] = []
-    for epsilon, delta in _candidates(promise, most):
+    for epsilon, delta in _candidates(promise, limit):
         try:
-            own = window_promise(horizon, unit, epsilon, delta)
-            plan = mechanism.plan(workload.domain, workload, own, "noisy")
+            of_window = window_promise(horizon, unit, epsilon, delta)
+            plan = mechanism.plan(workload.domain, workload, of_window, "noisy")
         except InputError as error:
             refusals.append(error)
             continue
-        if _keeps(plan.loss.repeated(most), promise):
+        if _keeps(plan.loss.repeated(limit), promise):
             valid.append(plan)
     if not valid:
         raise refusals[0]

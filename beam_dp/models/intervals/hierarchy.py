@@ -356,7 +356,7 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
             tree(_sizes(num_leaves, depth, factor * num_leaves ** (1 / depth)))
             for factor in _TOP_FACTORS
         ]
-        best = min([best, *candidates], key=lambda each: _error_of(each, power))
+        best = min([best, *candidates], key=lambda option: _error_of(option, power))
     return best
 
 

@@ -270,7 +270,7 @@ def best_early_stop(
         error = noise.stopped_error(below * num_records, num_queries, failure_probability)
         stops.append(EarlyStop(rounds, below, error))
         rounds = max(rounds + 1, round(rounds * _GROWTH))
-    return min(stops, key=lambda each: each.max_error)
+    return min(stops, key=lambda stop: stop.max_error)
 
 
 def _rounded_up(share: float) -> float:

@@ -108,8 +108,8 @@ def without_secrets(text: str, url: sa.URL) -> str:
     """Returns a string, such as a driver's message, without the secrets of a URL."""
     secrets = [value for key, value in url.query.items() if key not in _PUBLIC]
     for secret in (url.password, *secrets):
-        for each in (secret,) if isinstance(secret, str) else secret or ():
-            text = text.replace(each, _HIDDEN) if each else text
+        for part in (secret,) if isinstance(secret, str) else secret or ():
+            text = text.replace(part, _HIDDEN) if part else text
     return text
 
 
@@ -359,7 +359,7 @@ def _admitted(account: filters.Account, delta: float, loss: Loss) -> tuple[float
         ("gaussian", ", with Gaussian noise"),
     )
     for kind, words in ((loss.kind, ""), *others):
-        most = 0.0 if kind == "pure" else delta
-        if (epsilon := account.largest_epsilon(kind, most)) > 0:
-            return epsilon, most, words
+        allowed = 0.0 if kind == "pure" else delta
+        if (epsilon := account.largest_epsilon(kind, allowed)) > 0:
+            return epsilon, allowed, words
     return 0.0, 0.0, ""

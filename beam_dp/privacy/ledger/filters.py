@@ -262,7 +262,7 @@ class Account:
         for which in UNITS:
             counted = self.losses if which == "pure" else self._counted
             costs = [cost(which, loss) for loss in counted]
-            finite = [each for each in costs if each is not None]
+            finite = [amount for amount in costs if amount is not None]
             sums[which] = sum(finite, Fraction(0)) if len(finite) == len(costs) else None
         return sums
 

@@ -95,9 +95,9 @@ def exp_bounds(exponent: Fraction, bits: int) -> tuple[int, int]:
     power = decimal.Decimal(2**bits)
     # A minus sign would round the number to the precision of the thread's decimal context.
     least = floor.next_minus(floor.exp(ceiling.divide(numerator, denominator).copy_negate()))
-    most = ceiling.next_plus(ceiling.exp(floor.divide(numerator, denominator).copy_negate()))
+    largest = ceiling.next_plus(ceiling.exp(floor.divide(numerator, denominator).copy_negate()))
     low = max(math.floor(floor.multiply(least, power)), 0)
-    return low, math.ceil(ceiling.multiply(most, power))
+    return low, math.ceil(ceiling.multiply(largest, power))
 
 
 def exp_above(exponent: float, bits: int) -> int:
@@ -395,5 +395,5 @@ def _pi(digits: int) -> decimal.Decimal:
             total += sign * (power // divisor)
         return total
 
-    found: int = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
-    return decimal.Decimal(found) / one
+    scaled: int = 4 * (4 * arctan_of_inverse(5) - arctan_of_inverse(239))
+    return decimal.Decimal(scaled) / one

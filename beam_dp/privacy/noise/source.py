@@ -104,9 +104,9 @@ class NoiseSource:
         drawn = _draw(kind, values[others], scale)
         kept = drawn >= threshold
         places = np.concatenate([others[kept], np.array(hit, np.intp)])
-        found = np.concatenate([drawn[kept], np.array(noisy, np.int64)])
+        sums = np.concatenate([drawn[kept], np.array(noisy, np.int64)])
         order = np.argsort(places)
-        return places[order], found[order]
+        return places[order], sums[order]
 
     def _step(self, kind: Kind, distance: int, scale: float, limit: int) -> int | None:
         """Returns how far noise exceeds a distance, after an event of probability limit / 2^64."""

@@ -71,7 +71,7 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
     for field in ("num_answers", "num_refused"):
         num_rows += checked_integer(field, card.fields.get(field), 0)
     rows = payload.read(name, lambda data: read_rows(data, num_rows))
-    said = {name: each for name, each in card.fields.items() if name not in _HEAD}
+    said = {name: value for name, value in card.fields.items() if name not in _HEAD}
     guarantee = Guarantee.from_json(card.fields["guarantee"])
     return AnswersRelease(draw_id=card.draw_id, guarantee=guarantee, rows=rows, stated=said)
 
@@ -97,7 +97,7 @@ class AnswerRows(Sequence[Row]):
 
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         if isinstance(index, slice):
-            return [self[each] for each in range(len(self))[index]]
+            return [self[position] for position in range(len(self))[index]]
         place = 2 * range(len(self))[index]
         number, start = self._places[place : place + 2]
         file = io.BytesIO(self._blocks[number])
@@ -132,10 +132,10 @@ def rows_bytes(rows: Sequence[Row], draw_id: str) -> bytes:
 def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
     """Returns the rows of a file; raises DamagedFileError unless there are ``num_rows`` rows."""
     blocks: list[bytes] = []
-    places, found = array("q"), 0
+    places, num_read = array("q"), 0
     for number, block in read_blocks(data, ANSWER_SCHEMA):
-        found += number
-        if num_rows is not None and found > num_rows:
+        num_read += number
+        if num_rows is not None and num_read > num_rows:
             raise DamagedFileError("has more answers than its card says")
         file = io.BytesIO(block)
         for _ in range(number):
@@ -144,6 +144,6 @@ def read_rows(data: bytes, num_rows: int | None = None) -> AnswerRows:
         if file.read(1):
             raise DamagedFileError("has bytes after the records of a block")
         blocks.append(block)
-    if num_rows is not None and found != num_rows:
+    if num_rows is not None and num_read != num_rows:
         raise DamagedFileError("has fewer answers than its card says")
     return AnswerRows(blocks, places)

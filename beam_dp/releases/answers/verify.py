@@ -69,22 +69,22 @@ def _verify_linear_answers(release: AnswersRelease) -> Verification:
     _card_figures(release, plan, figures)
     notes = []
     queries, num_cut = _distinct_queries(release, domain, figures)
-    found = None
+    sensitivity = None
     if queries:
-        found = workload_sensitivity(
+        sensitivity = workload_sensitivity(
             LinearWorkload(domain, tuple(queries)),
             release.guarantee.neighboring,
             release.guarantee.max_records_per_unit,
         )
-        _compare(found, plan, figures, is_whole=not num_cut)
-    least, most = len(queries) + bool(num_cut), len(queries) + num_cut
-    figures.at_least("num_queries", plan["num_queries"], least, most)
+        _compare(sensitivity, plan, figures, is_whole=not num_cut)
+    least, largest = len(queries) + bool(num_cut), len(queries) + num_cut
+    figures.at_least("num_queries", plan["num_queries"], least, largest)
     if num_cut:
         notes.append(
             "The file truncates a long query. The sensitivities are therefore the figures of the"
             " card, which were compared only with the sensitivities of the other queries."
         )
-    steps = linear_answer_steps(plan, None if num_cut else found)
+    steps = linear_answer_steps(plan, None if num_cut else sensitivity)
     figures.loss("plan.loss", plan["loss"], composed(step.loss for step in steps))
     _error_figures(release, plan, figures, plan["num_queries"], _stated_probability(plan))
     return judged(
@@ -130,7 +130,7 @@ def _distinct_queries(
     """Returns the distinct answered queries, and the number of queries that the file truncates."""
     # A query that was asked twice must have one answer: a second answer would have its own noise.
     reader = LinearQueries(domain)
-    found: dict[LinearQuery, float] = {}
+    first_values: dict[LinearQuery, float] = {}
     num_cut = 0
     for row in release.rows:
         if row["error"] is not None:
@@ -138,30 +138,30 @@ def _distinct_queries(
         figures.equal("route of an answer", row["route"], "measured")
         line = read_line(reader, row["query"])
         if line.query is not None:
-            first = found.setdefault(line.query, row["value"])
+            first = first_values.setdefault(line.query, row["value"])
             figures.equal("second answer to a query", row["value"], first)
         elif len(row["query"]) == SHOWN_LETTERS:
             num_cut += 1
         else:
             raise InputError("query", row["query"], "must be a query of the domain of the card")
-    return list(found), num_cut
+    return list(first_values), num_cut
 
 
 def _compare(
-    found: WorkloadSensitivity, plan: Mapping[str, Any], figures: Figures, *, is_whole: bool
+    sensitivity: WorkloadSensitivity, plan: Mapping[str, Any], figures: Figures, *, is_whole: bool
 ) -> None:
     """Compares the sensitivities on a card with the sensitivities of some or all of the queries."""
     for name, value in (
-        ("l1_sensitivity", found.l1 / _UNIT),
-        ("l2_sensitivity", found.l2 / _UNIT),
-        (_SQUARED, float(Fraction(found.l2_squared, _UNIT**2))),
+        ("l1_sensitivity", sensitivity.l1 / _UNIT),
+        ("l2_sensitivity", sensitivity.l2 / _UNIT),
+        (_SQUARED, float(Fraction(sensitivity.l2_squared, _UNIT**2))),
     ):
         if is_whole:
             figures.same(name, plan[name], value)
-        elif found.is_exact:
+        elif sensitivity.is_exact:
             figures.at_least(name, plan[name], value)
     if is_whole:
-        figures.equal("sensitivity_is_exact", plan["sensitivity_is_exact"], found.is_exact)
+        figures.equal("sensitivity_is_exact", plan["sensitivity_is_exact"], sensitivity.is_exact)
 
 
 def _error_figures(
@@ -269,10 +269,10 @@ def verify_online(release: AnswersRelease) -> Verification:
     is_counted = plan["num_records"] == "noisy"
     count = checked_number(_COUNT_SCALE, plan[_COUNT_SCALE], above=0) if is_counted else None
     steps = online_steps(release.guarantee, settings["noise"], count)
-    own = steps[is_counted:]
+    answer_steps = steps[is_counted:]
     # Plans state epsilon^2 / 2 as the rho of a step, also where epsilon itself is less.
-    is_exact = all(step.loss.rho != step.loss.epsilon for step in own)
-    figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(own), is_exact=is_exact)
+    is_exact = all(step.loss.rho != step.loss.epsilon for step in answer_steps)
+    figures.loss("noise.loss", settings["noise"]["loss"], _loss_of(answer_steps), is_exact=is_exact)
     # A plan is made before the noisy count, so the plan states the largest loss of other steps.
     is_exact = is_exact and not is_counted
     figures.loss("plan.loss", plan["loss"], _loss_of(steps), is_exact=is_exact)
@@ -284,9 +284,9 @@ def verify_online(release: AnswersRelease) -> Verification:
         if row["error"] is None and row["bound"] is not None:
             name = f"{row['route']}_bound"
             figures.same(f"bound of an answer, {row['route']}", row["bound"], settings.get(name))
-    most = settings["noise"]["max_above"]
+    limit = settings["noise"]["max_above"]
     updates = sum(row["route"] == "update" for row in release.rows)
-    figures.at_least("answers that are updates", updates, 0, most)
+    figures.at_least("answers that are updates", updates, 0, limit)
     return judged("answers", str(card["mechanism"]), release.guarantee, steps, figures)
 
 
@@ -300,14 +300,14 @@ def _check_names(
     check_choice("mechanism", card.get("mechanism"), _MECHANISMS)
     check_fields("card", card, (*CARD, "settings"), CARD_OPTIONAL)
     counted = (_COUNT_SCALE,) if plan.get("num_records") == "noisy" else ()
-    own = _MECHANISMS[card["mechanism"]]
-    if own == "starts_from_release":
+    field = _MECHANISMS[card["mechanism"]]
+    if field == "starts_from_release":
         domain_from_json(card.get("domain"), "card")
-        if not isinstance(plan.get(own), bool):
-            raise InputError(own, plan.get(own), "must be true or false")
+        if not isinstance(plan.get(field), bool):
+            raise InputError(field, plan.get(field), "must be true or false")
     elif "domain" in card:
         raise InputError("domain", "a universe", "must not be stated for keys")
-    check_fields("plan", plan, (*_ONLINE_PLAN, own, *counted), ("ledger_release",))
+    check_fields("plan", plan, (*_ONLINE_PLAN, field, *counted), ("ledger_release",))
     check_fields("settings", settings, _SETTINGS)
     check_fields("settings.noise", settings["noise"], _NOISE)
     check_choice("calibration", plan["calibration"], ("tight", "textbook"))
@@ -319,9 +319,9 @@ def _online_figures(
     """Compares the figures that a card states twice, and checks the settings on the card."""
     figures.equal("plan.guarantee", plan["guarantee"], release.guarantee.to_json())
     noise, is_counted = settings["noise"], plan["num_records"] == "noisy"
-    stated = release.card["num_records"]
-    check_fields("num_records", stated, ("noisy" if is_counted else "public",))
-    (number,) = stated.values()
+    entry = release.card["num_records"]
+    check_fields("num_records", entry, ("noisy" if is_counted else "public",))
+    (number,) = entry.values()
     checked_integer("num_records", number)
     figures.equal("settings.total", settings["total"], min(max(1, number), MAX_RECORDS))
     if is_counted:
@@ -342,16 +342,16 @@ def _choice_figures(
     card: Mapping[str, Any], plan: Mapping[str, Any], settings: Mapping[str, Any], figures: Figures
 ) -> None:
     """Compares alpha, the gap of an update and its step; any two of these determine the third."""
-    most, gap = settings["total"] + settings["total_bound"], settings["gap"]
-    alpha = gap / most
+    largest, gap = settings["total"] + settings["total_bound"], settings["gap"]
+    alpha = gap / largest
     if plan["calibration"] == "textbook":
         figures.same("learning_rate", settings["learning_rate"], alpha / 2)
     else:
         least = plan["max_error"]
         if least is None:
             least = 0.0 if plan["max_updates"] is not None else _least_error(card, plan, settings)
-        found = max(least * most, settings["update_bound"] + 1 / _GRID)
-        figures.same("gap", gap, found)
+        expected = max(least * largest, settings["update_bound"] + 1 / _GRID)
+        figures.same("gap", gap, expected)
         figures.same("learning_rate", settings["learning_rate"], 4 * min(1.0, alpha))
         alpha = least or alpha
     figures.same("max_error", settings["max_error"], alpha)
@@ -365,8 +365,8 @@ def _least_error(
     """Returns the smallest alpha that the largest number of updates allows."""
     updates = settings["noise"]["max_above"] + 1
     if card["mechanism"] == "sparse_mw":
-        most = checked_integer("max_sparsity", plan["max_sparsity"], 1)
-        divergence = math.log(most * updates + 1)
+        limit = checked_integer("max_sparsity", plan["max_sparsity"], 1)
+        divergence = math.log(limit * updates + 1)
     else:
         divergence = math.log(domain_from_json(card.get("domain"), "card").num_cells)
         if plan["starts_from_release"]:
@@ -388,7 +388,7 @@ def online_steps(
     number of records; None if the number is public.
     """
     k = guarantee.max_records_per_unit
-    most = checked_integer("max_above", noise["max_above"], 1)
+    uses = checked_integer("max_above", noise["max_above"], 1)
     steps = [] if count_scale is None else [laplace_step("count the records", k, count_scale)]
     steps.append(
         comparisons_step(
@@ -396,13 +396,13 @@ def online_steps(
             question_scale=noise["question_scale"],
             redraws=noise["redraws_threshold"],
             k=k,
-            most=most,
+            most=uses,
         )
     )
     distribution, scale = noise["answer_noise"], noise["answer_scale"]
     if scale is not None:
         moved, what = k * _GRID, "measure an answer"
-        steps.append(repeated(noise_step(what, distribution, moved, moved**2, scale * _GRID), most))
+        steps.append(repeated(noise_step(what, distribution, moved, moved**2, scale * _GRID), uses))
     return steps
 
 
@@ -439,8 +439,8 @@ def _setting_figures(
     if is_textbook:
         threshold = settings["threshold"] / _GRID  # rounded up to the grid
         figures.at_least("threshold", threshold, 2 * gap + total_bound)
-        bound, stated = threshold + margin, settings["hypothesis_bound"]
-        figures.at_least("hypothesis_bound", stated, bound, bound + 2 / _GRID)
+        bound, value = threshold + margin, settings["hypothesis_bound"]
+        figures.at_least("hypothesis_bound", value, bound, bound + 2 / _GRID)
     else:
         threshold = gap + total_bound + margin
         figures.equal("threshold", settings["threshold"], math.ceil(threshold * _GRID))

@@ -44,9 +44,9 @@ def payload(release: DomainRelease) -> dict[str, bytes]:
 
 
 def _rows(release: DomainRelease) -> Iterator[dict[str, Any]]:
-    for attribute, found, _ in release.columns():
-        counts = zip(found.counts.tolist(), found.standard_errors.tolist(), strict=True)
-        for value, (count, error) in zip(found.values, [*counts, (0.0, 0.0)], strict=False):
+    for attribute, result, _ in release.columns():
+        counts = zip(result.counts.tolist(), result.standard_errors.tolist(), strict=True)
+        for value, (count, error) in zip(result.values, [*counts, (0.0, 0.0)], strict=False):
             row: dict[str, Any] = {"attribute": attribute.name, "text": "", "number": 0.0}
             row["text" if isinstance(value, str) else "number"] = value
             yield {**row, "count": count, "standard_error": error}
@@ -78,7 +78,7 @@ def read(card: Card, payload: Payload) -> DomainRelease:
 
 def _found(data: bytes, domain: OpenDomain) -> list[Found]:
     """Returns what a file states for each open attribute."""
-    rows: dict[str, list[dict[str, Any]]] = {each.name: [] for each in domain.open}
+    rows: dict[str, list[dict[str, Any]]] = {attribute.name: [] for attribute in domain.open}
     for row in avro.read_records(data, SCHEMA):
         if row["attribute"] not in rows:
             raise DamagedFileError("has a column that is not to be discovered")

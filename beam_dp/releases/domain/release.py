@@ -60,11 +60,11 @@ class DomainRelease(Release):
         if not len(self.found) == len(self.noise) == len(self.open_domain.open):
             condition = "must be one per attribute to discover"
             raise InputError("found", len(self.found), condition)
-        for attribute, found, noise in self.columns():
+        for attribute, result, noise in self.columns():
             if noise.get("measured") != attribute.name:
                 raise InputError("noise", noise.get("measured"), f"must be of {attribute.name!r}")
-            num_counts = len(found.values) - (not attribute.has_values)
-            for numbers in (found.counts, found.standard_errors):
+            num_counts = len(result.values) - (not attribute.has_values)
+            for numbers in (result.counts, result.standard_errors):
                 if numbers.shape != (num_counts,) or not np.isfinite(numbers).all():
                     condition = "must be one finite number per level"
                     raise InputError("counts", attribute.name, condition)
@@ -81,7 +81,7 @@ class DomainRelease(Release):
     def domain(self) -> Domain:
         """The domain with all found values and edges, which name this release as their origin."""
         origin = PaidRelease(self.plan.get("ledger_release"), self.draw_id)
-        values = {attribute.name: found.values for attribute, found, _ in self.columns()}
+        values = {attribute.name: result.values for attribute, result, _ in self.columns()}
         return self.open_domain.closed(values, origin)
 
     @property
@@ -92,9 +92,9 @@ class DomainRelease(Release):
     @cached_property
     def discovered(self) -> Discovered:
         """What the card of a later release states, if both were paid for together."""
-        stated = {"release": self.plan.get("release"), "noise": list(self.noise)}
+        entry = {"release": self.plan.get("release"), "noise": list(self.noise)}
         whole = Guarantee.from_json(self.plan.get("whole", {}))
-        return Discovered.from_json({**stated, "draw_id": self.draw_id}, whole)
+        return Discovered.from_json({**entry, "draw_id": self.draw_id}, whole)
 
     @property
     def mechanism(self) -> str:

@@ -45,19 +45,19 @@ def verify(release: DomainRelease) -> verdict.Verification:
     figures, notes = Figures(), list[str]()
     check_fields("parameters", release.plan, _NEEDED, _FREE)
     steps = domain_steps(release.noise, release.guarantee)
-    found, whole = release.discovered, release.discovered.whole
-    own = release.guarantee.to_json()
-    figures.equal("guarantee", own, whole.to_json() | {"epsilon": own["epsilon"]})
+    discovered, whole = release.discovered, release.discovered.whole
+    promise = release.guarantee.to_json()
+    figures.equal("guarantee", promise, whole.to_json() | {"epsilon": promise["epsilon"]})
     _, epsilon = total(steps, release.guarantee)
     figures.same("guarantee.epsilon", release.guarantee.epsilon, epsilon)
-    domain_figures(found, steps, release.domain, figures)
-    stated, share = release.plan["domain_share"], 1 - found.main.epsilon / whole.epsilon
+    domain_figures(discovered, steps, release.domain, figures)
+    parameter, share = release.plan["domain_share"], 1 - discovered.main.epsilon / whole.epsilon
     if whole.delta > 0:
-        delta = whole.delta - _slack(found)
+        delta = whole.delta - _slack(discovered)
         share = float(_squares(steps)) / discrete_gaussian_mu(whole.epsilon, delta) ** 2
-    figures.near("domain_share", stated, share, AGREEMENT)
-    for attribute, each, noise in release.columns():
-        _found_figures(attribute, each, noise, figures)
+    figures.near("domain_share", parameter, share, AGREEMENT)
+    for attribute, result, noise in release.columns():
+        _found_figures(attribute, result, noise, figures)
     earlier_figures(release, figures, notes)
     return verdict.judged(
         "domain", release.mechanism, release.guarantee, steps, figures, notes=notes
@@ -73,24 +73,24 @@ def domain_figures(
     is the domain's draw are those that were measured.
     """
     whole, main = discovered.whole, discovered.main
-    kinds = [(each.get("measured"), "threshold" in each) for each in discovered.noise]
+    kinds = [(noise.get("measured"), "threshold" in noise) for noise in discovered.noise]
     origins = [
-        (each.name, what == "values_from")
-        for each in domain
+        (attribute.name, what == "values_from")
+        for attribute in domain
         for what in ("values_from", "edges_from")
-        if getattr(getattr(each, what, None), "draw_id", None) == discovered.draw_id
+        if getattr(getattr(attribute, what, None), "draw_id", None) == discovered.draw_id
     ]
     figures.equal("discovered.noise, columns", kinds, origins)
     for entry, step in zip(discovered.noise, steps, strict=True):
         _noise_figures(discovered, entry, step, figures)
-    limits = [each.max_records_per_unit for each in (main, whole)]
+    limits = [promise.max_records_per_unit for promise in (main, whole)]
     figures.equal("discovered.release.max_records_per_unit", *limits)
     if main.delta > 0:
         left = whole.delta - _slack(discovered)
         figures.same("discovered.release.delta", main.delta, left)
-        spent, most = (discrete_gaussian_mu(each.epsilon, left) ** 2 for each in (main, whole))
-        found = float(_squares(steps))
-        figures.near("discovered.noise, mu^2", found, most - spent, AGREEMENT * most)
+        spent, budget = (discrete_gaussian_mu(g.epsilon, left) ** 2 for g in (main, whole))
+        measured = float(_squares(steps))
+        figures.near("discovered.noise, mu^2", measured, budget - spent, AGREEMENT * budget)
     else:
         _, epsilon = total(steps, whole)
         rest, error = whole.epsilon - epsilon, AGREEMENT * whole.epsilon
@@ -103,7 +103,7 @@ def _squares(steps: Sequence[Step]) -> Fraction:
 
 def _slack(discovered: Discovered) -> float:
     """Returns the part of delta for the thresholds of all texts."""
-    has_texts = any("threshold" in each for each in discovered.noise)
+    has_texts = any("threshold" in step for step in discovered.noise)
     return discovered.whole.delta * SLACK_SHARE if has_texts else 0.0
 
 
@@ -123,7 +123,7 @@ def _noise_figures(
         figures.equal(f"levels of {name}", levels in (levels_of(last), list(older)), True)
         return
     checked_integer("max_values", entry["max_values"], 1)
-    num_texts = sum("threshold" in each for each in discovered.noise)
+    num_texts = sum("threshold" in noise for noise in discovered.noise)
     figures.same(f"slack of {name}", entry["slack"], _slack(discovered) / num_texts)
     figures.at_least(f"slack of {name}", entry["slack"], float(step.loss.slack))
     slack = checked_number("slack", entry["slack"], above=0, below=0.5)
@@ -133,7 +133,7 @@ def _noise_figures(
 
 
 def _found_figures(
-    attribute: OpenAttribute, found: Found, noise: Mapping[str, Any], figures: Figures
+    attribute: OpenAttribute, result: Found, noise: Mapping[str, Any], figures: Figures
 ) -> None:
     """Compares what was found for a column with its noise and with the public leaves."""
     name = attribute.name
@@ -141,23 +141,23 @@ def _found_figures(
     if isinstance(attribute.discover, DiscoverValues):
         figures.equal(f"max_values of {name}", noise["max_values"], attribute.discover.max_values)
         least = noise["threshold"] / noise["grid"]
-        falls = np.diff(found.counts, append=least)
+        falls = np.diff(result.counts, append=least)
         figures.equal(f"counts of {name} fall to its threshold", bool((falls <= 0).all()), True)
     else:
         edges, levels = attribute.leaves.edges, noise["levels"]
-        closed: Sequence[Any] = getattr(attribute.closed(found.values), "edges", ())
+        closed: Sequence[Any] = getattr(attribute.closed(result.values), "edges", ())
         if levels == levels_of(levels[-1]):  # version 0.1.0 had other leaves
             figures.equal(f"leaves of {name}", levels[-1], len(edges) - 1)
         are_edges = set(edges).issuperset(closed[:-1]) and closed[-1] <= edges[-1]
         figures.equal(f"bins of {name} consist of leaves", are_edges, True)
         # No level tells more of a bin than a sum of its own, and none less than all sums of cells.
         least = deviation / math.sqrt(len(levels))
-        most = deviation * math.sqrt(NUM_CELLS * (len(levels) + 1))
-        errors = found.standard_errors
-        follows = bool(((least <= errors * (1 + 1e-9)) & (errors <= most)).all())
+        largest = deviation * math.sqrt(NUM_CELLS * (len(levels) + 1))
+        errors = result.standard_errors
+        follows = bool(((least <= errors * (1 + 1e-9)) & (errors <= largest)).all())
         figures.equal(f"standard errors of {name} fit its noise", follows, True)
         return
-    follows = np.allclose(found.standard_errors, deviation, rtol=1e-6, atol=0)
+    follows = np.allclose(result.standard_errors, deviation, rtol=1e-6, atol=0)
     figures.equal(f"standard errors of {name} follow from its noise", follows, True)
 
 
@@ -204,7 +204,7 @@ def _step(entry: Mapping[str, Any], guarantee: Guarantee) -> Step:
     # L2 norm, whether or not its cells follow from the noisy sums of the levels before. No change
     # is negative, so the difference between two units, of which one replaces the other, has at most
     # twice the squared L2 norm of one unit.
-    levels = [checked_integer("levels", each, 1) for each in entry["levels"]]
+    levels = [checked_integer("levels", level, 1) for level in entry["levels"]]
     if not levels:
         raise InputError("levels", levels, "must list at least one level")
     what = f"count {name} in cells of leaves, by {len(levels)} levels of sums"

@@ -165,7 +165,7 @@ READ_ERRORS = (
 )
 
 
-def told(error: Exception) -> str:
+def reading_fault(error: Exception) -> str:
     """Returns the message for one of ``READ_ERRORS``, to print after the name of the file."""
     if isinstance(error, InputError):
         return f": {error.name} = {shown(error.value)}: {error.condition}"

@@ -35,14 +35,14 @@ def squared_norm(cells: NDArray[np.float64], num_blocks: int, noise: float) -> f
 
 
 def variance_of_mean(
-    norm: float, squared_norm: float, value: float, own: float, projection_width: float
+    norm: float, squared_norm: float, value: float, products: float, projection_width: float
 ) -> float:
     """Returns the variance that hashing adds to a mean over rows.
 
     The variance is (|q|^2 |x|^2 + <q, x>^2 - 2 sum q^2 x^2) / T for dense signs and for blocks.
-    ``norm`` is |q|^2; ``own``: the sum of squared values times squared estimates.
+    ``norm`` is |q|^2; ``products``: the sum of squared values times squared estimates.
     """
-    return max(0.0, norm * squared_norm + value**2 - 2 * own) / projection_width
+    return max(0.0, norm * squared_norm + value**2 - 2 * products) / projection_width
 
 
 def variance_of_median(cells: NDArray[np.float64], num_blocks: int) -> float:
@@ -148,13 +148,13 @@ def selected_noise_bound(
     Source: P(Z >= k) = q^k / (1 + q) for k >= 1, so E max(Z, 0) = q / (1 - q^2); half of the
     second moment of Z is that of max(Z, 0).
     """
-    each = failure_probability / 4
+    share = failure_probability / 4
     ratio = math.exp(-1 / scale)
     mean = ratio / (1 - ratio**2)
     variance = bound.noise_variance("discrete_laplace", scale) / 2 - mean**2
     norm = float((weights**2).sum())
-    summed = mean * float(weights.sum()) + math.sqrt(variance * norm * (1 - each) / each)
-    largest = scale * math.log(max(len(weights), 1) / (each * (1 + ratio)))
+    summed = mean * float(weights.sum()) + math.sqrt(variance * norm * (1 - share) / share)
+    largest = scale * math.log(max(len(weights), 1) / (share * (1 + ratio)))
     return min(summed, largest * selected_weight)
 
 

@@ -147,7 +147,7 @@ def read(card: Card, payload: Payload) -> SparseRelease:
     key_type_of(parsed["parameters"])
     given = {"hash key": True, "projection": of_sketch, "histogram": of_histogram}
     names = {
-        each: avro.file_name(draw_id, each) for each, held in given.items() if held is not None
+        name: avro.file_name(draw_id, name) for name, part in given.items() if part is not None
     }
     card.check_files(list(names.values()))
     hash_key = payload.read(names["hash key"], _read_hash_key)
@@ -172,9 +172,9 @@ def read(card: Card, payload: Payload) -> SparseRelease:
         if len(counts) and int(counts.min()) < of_histogram["threshold"]:
             raise InputError("counts", len(counts), "must each reach the threshold of the card")
         if keys is not None:
-            held = np.array([key is not None for key in keys], np.bool_)
-            if (universe_elements(keys[held].tolist(), hash_key) != elements[held]).any():
-                raise InputError("keys", int(held.sum()), "must each belong to its element")
+            has_key = np.array([key is not None for key in keys], np.bool_)
+            if (universe_elements(keys[has_key].tolist(), hash_key) != elements[has_key]).any():
+                raise InputError("keys", int(has_key.sum()), "must each belong to its element")
         histogram = NoisyCounts(**of_histogram, elements=elements, counts=counts, keys=keys)
     return SparseRelease(
         draw_id=draw_id,

@@ -422,17 +422,17 @@ class SparseRelease(Release):
         norm = float((weights**2).sum())
         noise = noise_variance(self.sketch.distribution, self.sketch.scale)
         if isinstance(signs, DenseSigns):
-            value, squares, own = dense_estimate(self._cells, signs, support, weights)
+            value, squares, products = dense_estimate(self._cells, signs, support, weights)
             noise_of_value = noise * squares
         else:
             answers = self._sketched(support)
             value = float(weights @ answers)
             if self.sketch.estimator != "mean":
                 return value, norm * self._element_variance
-            own = float((weights * answers) @ (weights * answers))
+            products = float((weights * answers) @ (weights * answers))
             noise_of_value = noise * norm / self.sketch.num_blocks
         width = self.sketch.effective_width
-        hashing = variance_of_mean(norm, self._squared_norm, value, own, width)
+        hashing = variance_of_mean(norm, self._squared_norm, value, products, width)
         return value, noise_of_value + hashing
 
 

@@ -68,19 +68,19 @@ def _noise(kind: type[Any], name: str, release: SparseRelease, figures: Figures)
     return kind(**{**fields, "scale": float(min(map(positive, scales)))})
 
 
-def _check_bound(release: SparseRelease, stated: Any, figures: Figures) -> None:
+def _check_bound(release: SparseRelease, entry: Any, figures: Figures) -> None:
     fields = ("num_queries", "failure_probability", "noise", "distortion_of_norm")
-    check_fields("bound", stated, fields)
-    known: Mapping[str, Any] = dict(stated)
+    check_fields("bound", entry, fields)
+    bound: Mapping[str, Any] = dict(entry)
     try:
-        bounds = release.bounds(known.get("num_queries", 0), known.get("failure_probability", 0))
+        bounds = release.bounds(bound.get("num_queries", 0), bound.get("failure_probability", 0))
     except InputError:
         bounds = None
     if bounds is None:
-        figures.equal("bound", stated, None)
+        figures.equal("bound", entry, None)
         return
     for name in ("noise", "distortion_of_norm"):
-        figures.same(f"bound.{name}", known.get(name), getattr(bounds, name))
+        figures.same(f"bound.{name}", bound.get(name), getattr(bounds, name))
 
 
 def sketch_steps(

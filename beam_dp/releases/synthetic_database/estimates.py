@@ -94,7 +94,7 @@ class FittedErrors:
         self._variances = variances
         self._unmeasured = unmeasured
 
-    def of(self, queries: Sequence[VectorQuery], held: Vector) -> Vector:
+    def of(self, queries: Sequence[VectorQuery], counts: Vector) -> Vector:
         """Returns the root mean squared errors that the model predicts.
 
         ``queries``: queries about the same axes, at most 12.
@@ -104,7 +104,7 @@ class FittedErrors:
             attributes is unknown.
         """
         axes = queries[0].axes
-        own, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
+        centred, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
         chances = np.ones(len(queries))
         constant, factor = affine_parts(queries)
         least_share = 0.5 / max(self._num_records, 1.0)
@@ -112,7 +112,7 @@ class FittedErrors:
             size, share = self._domain.shape[axis], self._shares[axis]
             vectors = np.array([query.vectors[place] for query in queries])
             sums, squares = vectors.sum(axis=1), (vectors**2).sum(axis=1)
-            own[place] = np.maximum(squares - sums**2 / size, 0.0)
+            centred[place] = np.maximum(squares - sums**2 / size, 0.0)
             free[place] = (sums / size) ** 2
             means = vectors @ share
             seen[place] = means**2
@@ -121,13 +121,13 @@ class FittedErrors:
             chances *= (vectors != 0) @ np.maximum(share, least_share)
         # How often all literals are true, relative to independent attributes.
         lift = np.clip(
-            np.maximum(held, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
+            np.maximum(counts, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )
         total = np.zeros(len(queries))
         for inside in product((False, True), repeat=len(axes)):
             support = tuple(compress(axes, inside))
             mask = np.array(inside, bool)
-            of_noise = own[mask].prod(axis=0) * np.maximum(
+            of_noise = centred[mask].prod(axis=0) * np.maximum(
                 seen[~mask].prod(axis=0) * lift**2, free[~mask].prod(axis=0)
             )
             if not support:
@@ -137,13 +137,13 @@ class FittedErrors:
             total += _mixed(
                 of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
             )
-        for pair, known in self._unmeasured.items():
+        for pair, scored in self._unmeasured.items():
             first, second = (
                 np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
             )
             of_others = seen[~np.isin(axes, pair)].prod(axis=0)
-            own_lift = known.lift(first != 0, second != 0)
-            total += known.invented(first, second) ** 2 * of_others * np.maximum(lift / own_lift, 1)
+            alone = scored.lift(first != 0, second != 0)
+            total += scored.invented(first, second) ** 2 * of_others * np.maximum(lift / alone, 1)
         return np.abs(factor) * np.sqrt(total)
 
     def _prior(self, support: Support) -> float:
@@ -153,8 +153,8 @@ class FittedErrors:
             return math.inf
         if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
             # The measured pairs were chosen, so they say nothing about the other pairs.
-            known = self._unmeasured.get(support)
-            return math.inf if known is None else known.size**2
+            pair = self._unmeasured.get(support)
+            return math.inf if pair is None else pair.size**2
         if self._dependence is None:
             return math.inf
         if order == 2:
@@ -178,8 +178,8 @@ def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) ->
 
 def times(factor: Vector, variance: float) -> Vector:
     """Returns the product of both arguments, where 0 times infinity is 0."""
-    found: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
-    return found
+    products: Vector = np.multiply(factor, variance, out=np.zeros_like(factor), where=factor > 0)
+    return products
 
 
 Table = NDArray[np.float64]
@@ -221,8 +221,8 @@ class UnmeasuredPair:
 
 
 def _sums(table: Table, first: Table, second: Table) -> Vector:
-    found: Vector = ((first @ table) * second).sum(axis=1)
-    return found
+    sums: Vector = ((first @ table) * second).sum(axis=1)
+    return sums
 
 
 def exact_variances(
@@ -238,18 +238,18 @@ def exact_variances(
     ``queries``: queries about the same axes.
     """
     axes = queries[0].axes
-    own, means = (np.empty((len(axes), len(queries))) for _ in range(2))
+    centred, means = (np.empty((len(axes), len(queries))) for _ in range(2))
     for place, axis in enumerate(axes):
         size = domain.shape[axis]
         vectors = np.array([query.vectors[place] for query in queries])
         sums = vectors.sum(axis=1)
-        own[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
+        centred[place] = np.maximum((vectors**2).sum(axis=1) - sums**2 / size, 0.0)
         means[place] = sums / size
     constant, factor = affine_parts(queries)
     total = np.zeros(len(queries))
     for support, variance in variances.items():
         mask = np.isin(axes, support)
-        seen = own[mask].prod(axis=0) * means[~mask].prod(axis=0) ** 2
+        seen = centred[mask].prod(axis=0) * means[~mask].prod(axis=0) ** 2
         if not mask.any():
             seen = (constant / factor + means.prod(axis=0)) ** 2
         total += times(factor**2 * seen, variance)
@@ -282,13 +282,13 @@ class Estimates:
 
     def both(self, queries: Sequence[VectorQuery]) -> Iterator[tuple[Estimate, Estimate | None]]:
         """Yields each fitted answer, with the unbiased answer if measured tables cover it."""
-        queries = [each if each.axes else self._everybody for each in queries]
+        queries = [query if query.axes else self._everybody for query in queries]
         by_axes: dict[Axes, list[int]] = {}
         for place, query in enumerate(queries):
             by_axes.setdefault(query.axes, []).append(place)
-        found: dict[int, tuple[Estimate, Estimate | None]] = {}
+        estimates: dict[int, tuple[Estimate, Estimate | None]] = {}
         for part in self._parts(by_axes):
-            fitted = self._fitted_tables([each for each in part if not self._is_sparse(each)])
+            fitted = self._fitted_tables([axes for axes in part if not self._is_sparse(axes)])
             self._learn_pairs(part)
             covered = [axes for axes in part if self.covers(axes)]
             unbiased = self._unbiased_tables(covered)
@@ -300,8 +300,8 @@ class Estimates:
                     self._unbiased(asked, unbiased.get(axes)),
                     strict=True,
                 )
-                found |= zip(places, answers, strict=True)
-        return (found[place] for place in range(len(queries)))
+                estimates |= zip(places, answers, strict=True)
+        return (estimates[place] for place in range(len(queries)))
 
     def means(self, counted: Sequence[VectorQuery], axis: int, values: Vector) -> list[Estimate]:
         """Returns the better answer of each pair from ``both_means``."""
@@ -313,22 +313,22 @@ class Estimates:
         """Returns the pairs of ``both_ratios`` for the values of one attribute's codes."""
         # An unbiased mean is also None if noise moved it outside the range of the values and the
         # fitted mean has an error bar.
-        found = []
+        means = []
         ratios = self.both_ratios(counted, [(axis, values)] * len(counted))
         for query, (fitted, unbiased) in zip(counted, ratios, strict=True):
             vectors = dict(zip(query.axes, query.vectors, strict=True))
             averaged = values[vectors[axis] != 0] if axis in vectors else values
             if len(averaged):
-                least, most = float(averaged.min()), float(averaged.max())
-                slack = _ROUNDING * max(abs(least), abs(most))
+                least, largest = float(averaged.min()), float(averaged.max())
+                slack = _ROUNDING * max(abs(least), abs(largest))
                 if unbiased is not None and fitted.standard_error is not None:
-                    is_mean = least - slack <= unbiased.value <= most + slack
+                    is_mean = least - slack <= unbiased.value <= largest + slack
                     unbiased = unbiased if is_mean else None
                 # Of hardly any fitted records, rounding alone makes the ratio.
                 if fitted.standard_error is None and not math.isnan(fitted.value):
-                    fitted = replace(fitted, value=min(max(fitted.value, least), most))
-            found.append((fitted, unbiased))
-        return found
+                    fitted = replace(fitted, value=min(max(fitted.value, least), largest))
+            means.append((fitted, unbiased))
+        return means
 
     def ratios(
         self, counted: Sequence[VectorQuery], values: Sequence[tuple[int, Vector]]
@@ -349,16 +349,16 @@ class Estimates:
         # is not counted twice. If the number of records may be 0, no error is stated.
         asked = list(zip(counted, values, strict=True))
         # The sum, the centred sum and the number of records of a question use the same tables.
-        sums = [query.with_vectors({axis: each}) for query, (axis, each) in asked]
-        found = list(self.both([*sums, *counted]))
+        sums = [query.with_vectors({axis: vector}) for query, (axis, vector) in asked]
+        answers = list(self.both([*sums, *counted]))
         both = [
             tuple(map(Ratio, totals, numbers))
-            for totals, numbers in zip(found[: len(asked)], found[len(asked) :], strict=True)
+            for totals, numbers in zip(answers[: len(asked)], answers[len(asked) :], strict=True)
         ]
         centred = [
-            query.with_vectors({axis: each - ratios[place].value})
+            query.with_vectors({axis: vector - ratios[place].value})
             for place in range(2)
-            for (query, (axis, each)), ratios in zip(asked, both, strict=True)
+            for (query, (axis, vector)), ratios in zip(asked, both, strict=True)
         ]
         moved = list(self.both(centred))
         return [
@@ -441,13 +441,14 @@ class Estimates:
         if table is None or measured is None:
             return [None] * len(queries)
         variances = self._variances(queries[0].axes)
-        is_laplace = any(each.distribution == "discrete_laplace" for each in measured.described)
+        noisy = measured.described
+        is_laplace = any(measurement.distribution == "discrete_laplace" for measurement in noisy)
         deviations = DEVIATIONS["discrete_laplace" if is_laplace else "discrete_gaussian"]
         kind: ErrorKind = FROM_NOISE if measured.are_fixed else "approximate"
         errors = np.sqrt(exact_variances(self._domain, queries, variances))
         # Rounding to a grid widens the margin of the noise by at most half a grid step.
         margins = errors * deviations
-        steps = max(1 / each.grid for each in measured.described) * _largest_weights(queries)
+        steps = max(1 / measurement.grid for measurement in noisy) * _largest_weights(queries)
         margins += np.where(errors > 0, steps / 2, 0.0)
         values = sums_of(table, queries).tolist()
         return [
@@ -466,10 +467,10 @@ class Estimates:
         if reason:
             yield from (Estimate(value, reason=reason) for value in values)
             return
-        held = sums([query.held for query in queries])
+        counts = sums([query.held for query in queries])
         is_covered = self.covers(axes) and self._is_fitted(axes)
         kind: ErrorKind = "approximate" if is_covered else "model_based"
-        errors = self._model(axes).of(queries, held)
+        errors = self._model(axes).of(queries, counts)
         if table is None or self.fitted.is_answered_by_records(self._names(axes)):
             # The released records are a sample of the records that they represent. If a condition
             # is true for n of them, n + 1 is a cautious estimate of the expected number.
@@ -505,10 +506,10 @@ class Estimates:
         measured = self.measured
         if measured is None or measured.distances is None:
             return {}
-        pairs = {self._domain.axes(names): each for names, each in measured.distances.pairs.items()}
+        axes_of, distances = self._domain.axes, measured.distances.pairs
         return {
-            axes: each
-            for axes, each in pairs.items()
+            axes: distance
+            for axes, distance in ((axes_of(names), size) for names, size in distances.items())
             # A measured triple may contain a pair that was not measured.
             if not (self._is_fitted(axes) and self.covers(axes))
         }
@@ -523,41 +524,41 @@ class Estimates:
         for part in self._parts(sorted(inside - self._known_pairs.keys())):
             for pair, table in self._fitted_tables(part).items():
                 expected = number * np.outer(*(self._shares[axis] for axis in pair))
-                known = UnmeasuredPair(self._scored[pair], deviation, table, expected)
-                self._known_pairs[pair] = known
+                unmeasured = UnmeasuredPair(self._scored[pair], deviation, table, expected)
+                self._known_pairs[pair] = unmeasured
 
     def _is_fitted(self, support: Support) -> bool:
         """Returns whether the fit used the measurements of some attributes."""
-        return any(held.issuperset(support) for held in self._fitted_sets)
+        return any(axes.issuperset(support) for axes in self._fitted_sets)
 
     @cached_property
     def _fitted_sets(self) -> list[set[int]]:
         fitted = self.fitted
         names = [*(names for names, _ in fitted.potentials), *fitted.record_tables]
-        return [set(self._domain.axes(each)) for each in names]
+        return [set(self._domain.axes(marginal)) for marginal in names]
 
     def _variances(self, axes: Axes) -> dict[Support, float]:
         """Returns the variances of the coefficients of all subsets of some attributes."""
         measured = self.measured
         if measured is None or len(axes) > MAX_ATTRIBUTES:
             return {}
-        inside, known = list(subsets(axes)), self._known_variances
-        unknown = [support for support in inside if support not in known]
+        inside, variances = list(subsets(axes)), self._known_variances
+        unknown = [support for support in inside if support not in variances]
         if unknown:
-            known |= support_variances(
+            variances |= support_variances(
                 self._domain, unknown, measured.described, self.num_records is not None
             )
-        return {support: known[support] for support in inside}
+        return {support: variances[support] for support in inside}
 
     def _model(self, axes: Axes) -> FittedErrors:
-        variances = self._variances(axes)
+        variances, inside = self._variances(axes), set(axes)
         return FittedErrors(
             self._domain,
             self._shares,
             self._dependence,
             self.fitted.num_represented,
-            {each: variances[each] for each in variances if self._is_fitted(each)},
-            {pair: known for pair, known in self._known_pairs.items() if set(pair) <= set(axes)},
+            {support: variances[support] for support in variances if self._is_fitted(support)},
+            {axes: pair for axes, pair in self._known_pairs.items() if inside.issuperset(axes)},
         )
 
     @cached_property
@@ -600,7 +601,7 @@ def _known(fitted: Estimate | None) -> Estimate:
 
 def _largest_weights(queries: Sequence[VectorQuery]) -> Vector:
     """Returns the largest weight of one record in each query."""
-    largest = [math.prod(float(np.abs(each).max()) for each in query.vectors) for query in queries]
+    largest = [math.prod(float(np.abs(part).max()) for part in query.vectors) for query in queries]
     constant, factor = affine_parts(queries)
     weights: Vector = np.abs(constant) + np.abs(factor) * np.array(largest)
     return weights

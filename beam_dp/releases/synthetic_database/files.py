@@ -94,13 +94,13 @@ def table_bytes(purpose: str, draw_id: str, tables: Tables) -> bytes:
 def read_tables(purpose: str, data: bytes, domain: Domain) -> list[Table]:
     """Returns the tables in a file."""
     tables = []
-    for each in avro.read_records(data, SCHEMAS[purpose]):
-        names, values = tuple(each["attributes"]), each["values"]
+    for entry in avro.read_records(data, SCHEMAS[purpose]):
+        names, values = tuple(entry["attributes"]), entry["values"]
         axes = domain.axes(names) if all(name in domain for name in names) else None
         if axes is None or list(axes) != sorted(set(axes)):
             raise DamagedFileError("has a table with attributes that are not in its domain")
         shape = [domain.shape[axis] for axis in axes]
-        if each["shape"].tolist() != shape or values.size != math.prod(shape):
+        if entry["shape"].tolist() != shape or values.size != math.prod(shape):
             raise DamagedFileError("has a table with another shape than its domain")
         tables.append((names, values.reshape(shape)))
     return tables
@@ -147,7 +147,7 @@ def payload(release: SyntheticDatabase) -> dict[str, bytes]:
     add("hypothesis", release.potentials)
     measured = release.measurements
     if measured is not None:
-        names = [each.names for each in measured.described]
+        names = [table.names for table in measured.described]
         add("measurements", zip(names, measured.tables, strict=True))
         distances = measured.distances
         if distances is not None and distances.independent is not None:
@@ -261,13 +261,13 @@ def _read_rows(
     collected, left = ReadRecords(domain), num_records
     for name in names:
 
-        def parse(data: bytes, most: int = left, is_part: bool = name != names[-1]) -> Records:
+        def parse(data: bytes, limit: int = left, is_part: bool = name != names[-1]) -> Records:
             read = read_records if records_format == "avro" else read_columns
-            return read(data, domain, most, records_format, is_drawn=is_drawn, is_part=is_part)
+            return read(data, domain, limit, records_format, is_drawn=is_drawn, is_part=is_part)
 
-        found = payload.read(name, parse)
-        collected.add(*found)
-        left -= int(found.counts.sum())
+        records = payload.read(name, parse)
+        collected.add(*records)
+        left -= int(records.counts.sum())
     return Records(*collected.fields())
 
 
@@ -291,13 +291,13 @@ def _check_first_rows(release: SyntheticDatabase, num_files: int, data: bytes) -
     for columns in files.rows_in_order(data, domain, release.records_format, is_drawn=is_drawn):
         records = low.records[start : start + len(columns[0][0])]
         rows = slice(start, start + len(records))
-        for attribute, own, (stored, values) in zip(domain, codes, columns, strict=True):
-            is_same = is_same and np.array_equal(stored[: len(records)], own[records])
+        for attribute, record_codes, (stored, values) in zip(domain, codes, columns, strict=True):
+            is_same = is_same and np.array_equal(stored[: len(records)], record_codes[records])
             if attribute.name in release.drawn:
-                least, most = (each.values[attribute.name][rows] for each in (low, high))
+                least, largest = (block.values[attribute.name][rows] for block in (low, high))
                 values = values[: len(records)]
-                is_same = is_same and bool(((least <= values) & (values <= most)).all())
-        is_sorted = is_sorted and is_ascending([each for each, _ in columns], may_repeat=True)
+                is_same = is_same and bool(((least <= values) & (values <= largest)).all())
+        is_sorted = is_sorted and is_ascending([column for column, _ in columns], may_repeat=True)
         start += len(columns[0][0])
         if start >= _MOST_ROWS:
             break
@@ -322,32 +322,32 @@ def _measurements(
     """Returns the noisy tables that the noise on the card describes."""
     if "measurements" not in tables:
         return None
-    stated = parsed["measurements"]
-    if not isinstance(stated, dict) or not isinstance(stated.get("fixed"), bool):
+    entry = parsed["measurements"]
+    if not isinstance(entry, dict) or not isinstance(entry.get("fixed"), bool):
         raise InputError(
-            "measurements", type(stated).__name__, "must state whether the measurements are fixed"
+            "measurements", type(entry).__name__, "must state whether the measurements are fixed"
         )
-    bounds = {} if stated["fixed"] else {"bounds": PROVED}
+    bounds = {} if entry["fixed"] else {"bounds": PROVED}
     others = ("fixed", "distances")
-    if {name: stated[name] for name in stated if name not in others} != bounds:
+    if {name: entry[name] for name in entry if name not in others} != bounds:
         condition = f"must be {PROVED} if noise chose the measurements, else absent"
-        raise InputError("bounds", stated.get("bounds"), condition)
-    described = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
-    if [each.names for each in described] != [names for names, _ in tables["measurements"]]:
+        raise InputError("bounds", entry.get("bounds"), condition)
+    described = tuple(MeasuredTable.from_json(step, domain) for step in parsed["noise"])
+    if [table.names for table in described] != [names for names, _ in tables["measurements"]]:
         raise InputError("measurements", len(described), "must match the noise on the card")
     drawn = tuple(table for _, table in tables["measurements"])
-    scored = stated.get("distances")
+    scored = entry.get("distances")
     independent = None
     if scored is not None and _INDEPENDENT in tables:
         independent = IndependentTables.from_json(
             scored[_INDEPENDENT], tables[_INDEPENDENT], domain
         )
     distances = None if scored is None else PairDistances.from_json(scored, domain, independent)
-    return NoisyMeasurements(described, drawn, stated["fixed"], distances)
+    return NoisyMeasurements(described, drawn, entry["fixed"], distances)
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def _error_of(entry: Any, domain: Domain) -> tuple[Names, dict[str, float | None]]:
@@ -378,7 +378,7 @@ def shard_bytes(shard: RecordShard) -> bytes:
 def distinct_records(release: SyntheticDatabase) -> dict[str, bytes]:
     """Returns a file with each distinct record once, and its count."""
     columns = [("", release.counts), *zip(release.domain.names, release.codes, strict=True)]
-    records = ({"column": name, "values": each.astype(np.int64)} for name, each in columns)
+    records = ({"column": name, "values": column.astype(np.int64)} for name, column in columns)
     data = avro.write_records(_DISTINCT_SCHEMA, release.draw_id, _DISTINCT, records)
     return {avro.file_name(release.draw_id, _DISTINCT): data}
 
@@ -394,8 +394,8 @@ def _read_distinct(data: bytes, domain: Domain) -> Records:
     return Records(tuple(columns[1:]), columns[0])
 
 
-def _check_same(records: Records, found: Records) -> None:
+def _check_same(records: Records, rows: Records) -> None:
     """Refuses files of rows that have other distinct records than those stated."""
-    pairs = zip((*records.codes, records.counts), (*found.codes, found.counts), strict=True)
-    if not all(np.array_equal(stated, read) for stated, read in pairs):
+    pairs = zip((*records.codes, records.counts), (*rows.codes, rows.counts), strict=True)
+    if not all(np.array_equal(column, read) for column, read in pairs):
         raise DamagedFileError("does not belong to files of records with other rows")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal, Self, cast
 
 import numpy as np
@@ -126,20 +127,17 @@ def table_steps(
     the attributes in which the two records agree. If a unit's records are limited to the cost of C
     equal records, the unit moves residuals with Gaussian noise no more than C equal records do.
     """
-    found = []
-    for kind in ("table", "residual"):
-        for distribution in ("discrete_laplace", "discrete_gaussian"):
-            held = [
-                each for each in tables if (each.kind, each.distribution) == (kind, distribution)
-            ]
-            if not held:
-                continue
-            words = f"measure {len(held):,} {kind}{'s' * (len(held) > 1)}"
-            if distribution == "discrete_laplace":
-                found.append(_laplace(words, domain, held, guarantee))
-            else:
-                found.append(_gaussian(words, domain, held, guarantee, max_unit_cost))
-    return found
+    steps = []
+    for kind, noise in product(("table", "residual"), ("discrete_laplace", "discrete_gaussian")):
+        alike = [table for table in tables if (table.kind, table.distribution) == (kind, noise)]
+        if not alike:
+            continue
+        words = f"measure {len(alike):,} {kind}{'s' * (len(alike) > 1)}"
+        if noise == "discrete_laplace":
+            steps.append(_laplace(words, domain, alike, guarantee))
+        else:
+            steps.append(_gaussian(words, domain, alike, guarantee, max_unit_cost))
+    return steps
 
 
 def largest_change(
@@ -175,9 +173,9 @@ def largest_change(
     total = float(overlaps.sum())
     for place, axis in enumerate(used):
         pairs = overlaps.reshape(-1, 2, 1 << place)
-        without, held = pairs[:, 0], pairs[:, 1]
-        apart = held / domain.shape[axis]
-        overlaps = np.stack([without - apart, without + held - apart], axis=1).ravel()
+        without, within = pairs[:, 0], pairs[:, 1]
+        apart = within / domain.shape[axis]
+        overlaps = np.stack([without - apart, without + within - apart], axis=1).ravel()
     # The rounding error of each sum is a few units in the last place per attribute.
     least = Fraction(float(overlaps.min())) - Fraction(4 * (len(used) + 8) * UNIT * total)
     return max(one, 2 * one - 2 * least)
@@ -188,18 +186,18 @@ def _laplace(
 ) -> Step:
     moved = guarantee.neighboring.num_moved * guarantee.max_records_per_unit
     epsilons = []
-    for each in tables:
-        norm = Fraction(moved * each.grid)
-        if each.kind == "residual":
-            sizes = [domain.shape[axis] for axis in domain.axes(each.names)]
+    for table in tables:
+        norm = Fraction(moved * table.grid)
+        if table.kind == "residual":
+            sizes = [domain.shape[axis] for axis in domain.axes(table.names)]
             norm *= math.prod(2 * (1 - Fraction(1, size)) for size in sizes)
-        epsilons.append(Loss.pure(norm / positive(each.scale)))
+        epsilons.append(Loss.pure(norm / positive(table.scale)))
     loss = composed(epsilons)
     assert loss.epsilon is not None
     scale = number(Fraction(tables[0].scale) / tables[0].grid)
     one = f"{moved} / {scale}"
     numbers = one if len(tables) == 1 else f"{len(tables):,} x {one}"
-    if len({(each.scale, each.grid) for each in tables}) > 1 or tables[0].kind == "residual":
+    if len({(table.scale, table.grid) for table in tables}) > 1 or tables[0].kind == "residual":
         numbers = f"{len(tables):,} of different sensitivities or scales"
     numbers += f" = epsilon {above(loss.epsilon)}"
     return Step(what, "epsilon = sum of L1 sensitivity / scale", LAPLACE, numbers, loss)
@@ -212,33 +210,33 @@ def _gaussian(
     guarantee: Guarantee,
     max_unit_cost: float | None,
 ) -> Step:
-    most = Fraction(guarantee.max_records_per_unit)
+    largest = Fraction(guarantee.max_records_per_unit)
     limit = f"records of a unit {guarantee.max_records_per_unit:,}"
     is_limited = tables[0].kind == "residual" and (
         guarantee.neighboring is Neighboring.ADD_OR_REMOVE_ONE
     )
-    if is_limited and max_unit_cost is not None and max_unit_cost < most:
-        most, limit = Fraction(max_unit_cost), f"cost of a unit {number(max_unit_cost)}"
-    records = most**2
+    if is_limited and max_unit_cost is not None and max_unit_cost < largest:
+        largest, limit = Fraction(max_unit_cost), f"cost of a unit {number(max_unit_cost)}"
+    records = largest**2
 
     def change(less: int) -> Fraction:
         """Returns the sum over tables of (L2 change)^2 / (noise scale^2 - ``less``)."""
         weights = [
-            (domain.axes(each.names), rounded_up(Fraction(each.grid**2) / (square(each) - less)))
-            for each in tables
+            (domain.axes(table.names), rounded_up(Fraction(table.grid**2) / (square(table) - less)))
+            for table in tables
         ]
         if tables[0].kind == "residual":
             return records * largest_change(domain, weights, guarantee.neighboring)
         total = sum((weight for _, weight in weights), Fraction(0))
         return records * guarantee.neighboring.num_moved * total
 
-    def square(each: MeasuredTable) -> Fraction:
-        return positive(each.scale) ** 2
+    def square(table: MeasuredTable) -> Fraction:
+        return positive(table.scale) ** 2
 
     mu_squared = None
-    if all(each.scale > 2 for each in tables):
+    if all(table.scale > 2 for table in tables):
         mu_squared = rounded_up(change(4))
-    deviations = sorted(each.scale / each.grid for each in tables)
+    deviations = sorted(table.scale / table.grid for table in tables)
     spread = number(deviations[0])
     if deviations[-1] != deviations[0]:
         spread += f" to {number(deviations[-1])}"
@@ -253,7 +251,7 @@ def tables_of(entries: Iterable[object], domain: Domain) -> list[MeasuredTable]:
 
 def laplace_variance(measured: Iterable[MeasuredTable]) -> float | None:
     """Returns the smallest variance of Laplace noise; None if all noise is Gaussian."""
-    of_laplace = [each.variance for each in measured if each.distribution == "discrete_laplace"]
+    of_laplace = [table.variance for table in measured if table.distribution == "discrete_laplace"]
     return min(of_laplace, default=None)
 
 
@@ -280,7 +278,7 @@ def support_variances(
         for support in supports_inside(axes, precisions):
             summed = math.prod(domain.shape[axis] for axis in axes if axis not in support)
             precisions[support] += 1 / (measurement.variance * summed)
-    variances = {each: 1 / known if known > 0 else math.inf for each, known in precisions.items()}
+    variances = {axes: 1 / total if total > 0 else math.inf for axes, total in precisions.items()}
     if total_is_public and () in variances:
         variances[()] = 0.0
     return variances
@@ -295,7 +293,7 @@ def query_variance(
     domain: Domain,
     variances: Mapping[Support, float],
     axes: Support,
-    held: Sequence[int],
+    counts: Sequence[int],
     kind: type[LiteralQuery] = Product,
 ) -> float:
     """Returns the variance of a query's unbiased estimate from a marginal, in squared records.
@@ -306,11 +304,11 @@ def query_variance(
     The constant only affects the factor of the total.
 
     ``axes``: the axes of the marginal, ascending.
-    ``held``: for each axis, the number of codes for which the query's literal is true.
+    ``counts``: for each axis, the number of codes for which the query's literal is true.
     """
     constant, sign, divisor, inside, outside = kind.factors
     means, free = [], []
-    for axis, count in zip(axes, held, strict=True):
+    for axis, count in zip(axes, counts, strict=True):
         size = domain.shape[axis]
         total = inside * count + outside * (size - count)
         square = inside**2 * count + outside**2 * (size - count)
@@ -357,9 +355,9 @@ class Combination:
         else:
             inside = supports_inside(axes, basis.slices)
             local = {support: tuple(axes.index(axis) for axis in support) for support in inside}
-            own = ResidualBasis(table.shape, local.values())
-            coefficients = own.analyse(table.ravel())
-            parts = {support: coefficients[own.slices[local[support]]] for support in inside}
+            inner = ResidualBasis(table.shape, local.values())
+            coefficients = inner.analyse(table.ravel())
+            parts = {support: coefficients[inner.slices[local[support]]] for support in inside}
         variance = measurement.variance
         for support, coefficients in parts.items():
             where = basis.slices[support]
@@ -375,10 +373,10 @@ class Combination:
         noise in all cells.
         """
         sums, precisions = self._sums, self._precisions
-        known = precisions > 0
+        is_measured = precisions > 0
         return NoisyCoefficients(
-            values=np.divide(sums, precisions, out=np.zeros_like(sums), where=known),
-            variances=np.divide(1, precisions, out=np.full_like(sums, np.inf), where=known),
+            values=np.divide(sums, precisions, out=np.zeros_like(sums), where=is_measured),
+            variances=np.divide(1, precisions, out=np.full_like(sums, np.inf), where=is_measured),
         )
 
 
@@ -480,10 +478,10 @@ class PairDistances:
             {"attributes": list(names), "distance": distance}
             for names, distance in self.pairs.items()
         ]
-        stated: dict[str, Any] = {"standard_deviation": self.deviation, "pairs": pairs}
+        entry: dict[str, Any] = {"standard_deviation": self.deviation, "pairs": pairs}
         if self.independent is not None:
-            stated["independent"] = self.independent.to_json()
-        return stated
+            entry["independent"] = self.independent.to_json()
+        return entry
 
     @classmethod
     def from_json(
@@ -568,10 +566,10 @@ class NoiseBounds:
     def _num_first(self) -> int:
         """The number of measurements whose weights a later choice decides."""
         seen: set[tuple[str, ...]] = set()
-        for place, each in enumerate(self.measured):
-            if self.choice == "once" and each.names in seen:
+        for place, table in enumerate(self.measured):
+            if self.choice == "once" and table.names in seen:
                 return place
-            seen.add(each.names)
+            seen.add(table.names)
         return len(self.measured)
 
     def _parts(self, axes: Support) -> list[int]:
@@ -580,8 +578,8 @@ class NoiseBounds:
         All measurements after the choice count as one term, because the choice fixed their weights.
         """
         inside = set(axes)
-        first = [self._num_seen(each, inside) for each in self.measured[: self._num_first]]
-        later = any(self._num_seen(each, inside) for each in self.measured[self._num_first :])
+        first = [self._num_seen(table, inside) for table in self.measured[: self._num_first]]
+        later = any(self._num_seen(table, inside) for table in self.measured[self._num_first :])
         return [*first, int(later)]
 
     def _num_seen(self, measured: MeasuredTable, inside: set[int]) -> int:

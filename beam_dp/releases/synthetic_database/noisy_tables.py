@@ -47,16 +47,16 @@ class NoisyTables(OfWorkload):
         condition = "must be of the release's domain"
         self.domain.check_same(workload.domain, "workload", len(workload), condition)
         tables = self._inside(workload)
-        found = []
+        answers = []
         for names in workload:
             variance = cell_variance(self.domain, self.variances, self.domain.axes(names))
             bound = self._bound(variance, tables[names].size)
-            found.append(
+            answers.append(
                 MarginalAnswer(
                     names, tables[names], math.sqrt(variance), bound, FAILURE_PROBABILITY
                 )
             )
-        return found
+        return answers
 
     def answer_queries(self, queries: Iterable[LinearQuery]) -> list[Estimate]:
         """Returns the answers of linear queries; all bounds are true together."""
@@ -70,28 +70,28 @@ class NoisyTables(OfWorkload):
             for batch in part:
                 values[batch.positions] = batch.answers(tables)
         variances: dict[object, float] = {}
-        found = []
+        estimates = []
         for query, value in zip(asked, values.tolist(), strict=True):
-            held = tuple(sum(stop - start for start, stop in ranges) for ranges in query.ranges)
-            kind = query.axes, held, type(query)
+            counts = tuple(sum(stop - start for start, stop in ranges) for ranges in query.ranges)
+            kind = query.axes, counts, type(query)
             if kind not in variances:
                 variances[kind] = query_variance(
-                    self.domain, self.variances, query.axes, held, kind[2]
+                    self.domain, self.variances, query.axes, counts, kind[2]
                 )
             variance = variances[kind]
             bound = self._bound(variance, len(asked))
-            found.append(
+            estimates.append(
                 Estimate(
                     value, math.sqrt(variance), bound=bound, failure_probability=FAILURE_PROBABILITY
                 )
             )
-        return found
+        return estimates
 
     def _bound(self, variance: float, number: int) -> float:
         return noise_bound(variance, number, self.laplace_variance, FAILURE_PROBABILITY)
 
     def _checked(self, queries: Iterable[LinearQuery]) -> list[LiteralQuery]:
-        found: list[LiteralQuery] = []
+        literals: list[LiteralQuery] = []
         for query in queries:
             if query.shape != self.domain.shape:
                 condition = f"must be over a domain of shape {self.domain.shape}"
@@ -99,8 +99,8 @@ class NoisyTables(OfWorkload):
             if not isinstance(query, LiteralQuery):
                 condition = "must not have: these tables answer sums of cells of their marginals"
                 raise InputError("queries", "explicit values", condition)
-            found.append(query)
-        return found
+            literals.append(query)
+        return literals
 
     def _names(self, query: LiteralQuery) -> Names:
         return tuple(self.domain.names[axis] for axis in query.axes)
@@ -109,17 +109,17 @@ class NoisyTables(OfWorkload):
         """Returns marginals, each summed from the smallest table with all its attributes."""
         from_table: dict[Names, list[Names]] = {}
         for names in dict.fromkeys(wanted):
-            holders = [held for held in self.workload if set(held) >= set(names)]
+            holders = [marginal for marginal in self.workload if set(marginal) >= set(names)]
             if not holders:
-                known = "; ".join(",".join(held) for held in self.workload.marginals[:3])
-                condition = f"must lie inside a marginal of the release, such as {known}"
+                examples = "; ".join(",".join(marginal) for marginal in self.workload.marginals[:3])
+                condition = f"must lie inside a marginal of the release, such as {examples}"
                 raise InputError("marginal", ",".join(names), condition)
-            smallest = min(holders, key=lambda held: self.tables[held].size)
+            smallest = min(holders, key=lambda marginal: self.tables[marginal].size)
             from_table.setdefault(smallest, []).append(names)
-        found: dict[Names, Table] = {}
-        for held, inside in from_table.items():
-            found |= marginal_tables(self.tables[held], held, inside)
-        return found
+        marginals: dict[Names, Table] = {}
+        for source, inside in from_table.items():
+            marginals |= marginal_tables(self.tables[source], source, inside)
+        return marginals
 
 
 # Limits how much the records of one privacy unit together may move residual measurements.
@@ -145,10 +145,10 @@ def unit_costs(
     records, under add-or-remove-one. (A replacement moves the difference of two such sums, at most
     twice as much; equal units would cancel, but need not, so replacements are refused.)
     """
-    supports = [domain.axes(each.names) for each in measurements]
+    supports = [domain.axes(table.names) for table in measurements]
     # As in ``discrete_gaussian_mu``: the squared change divided by s^2 - 4, for scale s in grid
     # units.
-    precisions = np.array([each.grid**2 / (each.scale**2 - 4) for each in measurements])
+    precisions = np.array([table.grid**2 / (table.scale**2 - 4) for table in measurements])
     used = sorted({axis for support in supports for axis in support})
     # The first bit of a pattern belongs to the first attribute, which must be the fastest axis.
     overlaps = agreement_overlaps(domain, used, supports, precisions).transpose().ravel()
@@ -170,7 +170,7 @@ def chance_cost(domain: Domain, measurements: Sequence[MeasuredTable], num_recor
     of their measurement vectors; every other residual adds 0 on average. C is an integer from 1 to
     ``num_records``.
     """
-    precisions = {domain.axes(each.names): 1 / each.variance for each in measurements}
+    precisions = {domain.axes(table.names): 1 / table.variance for table in measurements}
     one = sum(
         precision * math.prod(1 - 1 / domain.shape[axis] for axis in support)
         for support, precision in precisions.items()

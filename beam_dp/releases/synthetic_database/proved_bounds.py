@@ -48,8 +48,8 @@ class ScoredPair:
     distance: float
     total_distance: float
 
-    def bound(self, query: VectorQuery, value: float, most: float = math.inf) -> float:
-        """Returns a bound on a value's error; ``most``: the largest answer, if f is never < 0."""
+    def bound(self, query: VectorQuery, value: float, largest: float = math.inf) -> float:
+        """Returns a bound on a value's error; ``largest``: the largest answer if f is never < 0."""
         values = query.constant + query.factor * np.multiply.outer(*query.vectors)
         low, high = float(values.min()), float(values.max())
         around = float(sums_of(self.table, [query])[0])
@@ -57,7 +57,7 @@ class ScoredPair:
         off = (high - low) / 2 * self.distance + of_total
         if low < 0:
             return abs(value - around) + off
-        return max(value - max(around - off, 0.0), min(around + off, most) - value, 0.0)
+        return max(value - max(around - off, 0.0), min(around + off, largest) - value, 0.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +82,14 @@ class ProvedBounds:
         """
         estimates, number = self.estimates, num_answers or len(queries)
         # This must depend on the queries only: noise decided which pairs were left out.
-        scored = {each.axes for each in queries} & self._scored.keys()
+        scored = {query.axes for query in queries} & self._scored.keys()
         probability = FAILURE_PROBABILITY / 2 if scored else FAILURE_PROBABILITY
         pairs = self._pairs(
             [axes for axes in scored if not estimates.covers(axes)], probability / 2
         )
         left_out = [query for query in queries if query.axes in pairs]
-        most = self._most(left_out, number, probability / 2)
-        found = []
+        largest = self._largest(left_out, number, probability / 2)
+        bounded = []
         preferred = prefers_fitted or [False] * len(queries)
         answers = zip(queries, preferred, estimates.both(queries), strict=True)
         for query, prefers, (fitted, unbiased) in answers:
@@ -101,13 +101,13 @@ class ProvedBounds:
                 of_noise = self._noise.of(query.axes, variance, number, probability)
                 bound = abs(shown.value - unbiased.value) + of_noise
             elif query.axes in pairs:
-                bound = pairs[query.axes].bound(query, shown.value, next(most))
+                bound = pairs[query.axes].bound(query, shown.value, next(largest))
             if bound is not None:
                 shown = replace(shown, bound=bound, failure_probability=FAILURE_PROBABILITY)
-            found.append(shown)
-        return found
+            bounded.append(shown)
+        return bounded
 
-    def _most(
+    def _largest(
         self, queries: Sequence[VectorQuery], number: int, probability: float
     ) -> Iterator[float]:
         """Yields the largest possible answers to queries about two attributes.
@@ -121,17 +121,17 @@ class ProvedBounds:
             for query in queries
             for axis, vector in zip(query.axes, query.vectors, strict=True)
         ]
-        most = []
-        for query, (_, known) in zip(alone, self.estimates.both(alone), strict=True):
-            assert known is not None  # every attribute is measured
-            variance = (known.standard_error or 0.0) ** 2
+        limits = []
+        for query, (_, unbiased) in zip(alone, self.estimates.both(alone), strict=True):
+            assert unbiased is not None  # every attribute is measured
+            variance = (unbiased.standard_error or 0.0) ** 2
             of_noise = self._noise.of(query.axes, variance, 2 * number, probability)
-            most.append(known.value + of_noise)
+            limits.append(unbiased.value + of_noise)
         for place, query in enumerate(queries):
             first, second = (float(np.abs(vector).max()) for vector in query.vectors)
             # A disjunction counts records that the count of one attribute leaves out.
             is_product = query.constant == 0
-            largest = max(0.0, min(most[2 * place] * second, most[2 * place + 1] * first))
+            largest = max(0.0, min(limits[2 * place] * second, limits[2 * place + 1] * first))
             yield largest if is_product else math.inf
 
     @cached_property
@@ -171,9 +171,9 @@ class ProvedBounds:
             variance = (total.standard_error or 0.0) ** 2
             of_total = self._noise.of((), variance, 1, probability / 2)
             of_total += abs(total.value - independent.num_records)
-        found = {}
+        pairs = {}
         for axes, table in independent.answers(self.estimates.fitted.domain, wanted).items():
             distance = max(self._scored[axes] + of_scores, 0.0) + independent.rounding(table)
             if math.isfinite(distance) and not independent.saturates(table, distance):
-                found[axes] = ScoredPair(table, distance, of_total)
-        return found
+                pairs[axes] = ScoredPair(table, distance, of_total)
+        return pairs

@@ -180,9 +180,9 @@ class Question:
         axis, values, widths = self._numbers(name)
         counted = [*self._regular(axis).values()]
         means = self._estimates.both_means(counted, axis, values)
-        asked = [each.with_vectors({axis: values}) for each in counted]
+        asked = [query.with_vectors({axis: values}) for query in counted]
         are_fitted = [self._estimates.better(*both) is both[0] for both in means]
-        halves = [] if widths is None else [each.with_vectors({axis: widths}) for each in counted]
+        halves = [] if widths is None else [query.with_vectors({axis: widths}) for query in counted]
         prefers_fitted = are_fitted + [False] * len(halves)
         answers = self.bounded.of([*asked, *halves], prefers_fitted=prefers_fitted)
         if widths is None:
@@ -234,13 +234,13 @@ class Question:
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
         prefixes = [(codes < end).astype(np.float64) for end in levels]
         asked = [query for query in counted.values() for _ in prefixes]
-        below = self._estimates.ratios(asked, [(axis, each) for each in prefixes] * len(counted))
+        below = self._estimates.ratios(asked, [(axis, mask) for mask in prefixes] * len(counted))
         of = "" if attribute.clip else _of(attribute)
         rows: list[tuple[Any, ...]] = []
         for start in range(0, len(below), len(prefixes)):
             part = below[start : start + len(prefixes)]
             value, low, high = _reached(level_ends, part, share, is_clipped=attribute.clip)
-            reason = next((each.reason for each in part if each.margin is None), None)
+            reason = next((answer.reason for answer in part if answer.margin is None), None)
             if reason is None:
                 is_open = math.isinf(low) or math.isinf(high)
                 unknown = "an end is unknown where values beyond it were moved inside"
@@ -314,7 +314,7 @@ class Question:
             asked = name if name.isidentifier() else f"`{name}`"
             if not isinstance(attribute, BooleanAttribute):
                 levels = attribute.decode(range(attribute.num_levels))
-                yes = (each for each in levels if str(each).casefold() in ("yes", "y", "true"))
+                yes = (level for level in levels if str(level).casefold() in ("yes", "y", "true"))
                 asked += f" == {shown(next(yes, levels[0]))}"
             condition += f"; for the share of a level ask for share({asked!r})"
         raise InputError("column", name, condition)
@@ -349,19 +349,19 @@ class Question:
         """Returns a table of answers, whose margins do not yet include those ``within`` bins."""
         bars = list(zip(answers, within or [0.0] * len(answers), strict=True))
         columns: dict[str, Sequence[Any]] = {
-            name: [each.value for each in answers],
-            "standard_error": [each.standard_error for each in answers],
-            "margin": [None if each.margin is None else each.margin + bins for each, bins in bars],
+            name: [answer.value for answer in answers],
+            "standard_error": [answer.standard_error for answer in answers],
+            "margin": [None if a.margin is None else a.margin + bins for a, bins in bars],
         }
         if has_bounds:
-            columns["bound"] = [each.bound for each in answers]
+            columns["bound"] = [answer.bound for answer in answers]
         if within is not None:
             columns["within_bins"] = within
         of = "" if axis is None else _of(self._domain.attributes[axis])
         if of:
             columns["of"] = [of] * len(answers)
-        columns["error"] = [_kind(each.kind, bins) for each, bins in bars]
-        columns["reason"] = [each.reason for each in answers]
+        columns["error"] = [_kind(answer.kind, bins) for answer, bins in bars]
+        columns["reason"] = [answer.reason for answer in answers]
         return self._with_groups(columns)
 
     def _with_groups(self, answers: Mapping[str, Sequence[Any]]) -> AnswerTable:
@@ -453,7 +453,7 @@ def _reached(
 
     ``below``: the shares of records up to each level, whose ends are ``ends``.
     """
-    shares, margins = np.array([(each.value, each.margin or 0.0) for each in below]).T
+    shares, margins = np.array([(answer.value, answer.margin or 0.0) for answer in below]).T
     if np.isnan(shares).any():  # there are no records
         return math.nan, math.nan, math.nan
     low, high = ends

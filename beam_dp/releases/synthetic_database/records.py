@@ -89,12 +89,12 @@ class ReadRecords:
         self._num_waiting += len(self._counts[-1])
         if self._num_waiting > _MOST_WAITING + self._num_distinct:
             distinct, numbers = self.fields()
-            self._codes, self._counts = [[each] for each in distinct], [numbers]
+            self._codes, self._counts = [[column] for column in distinct], [numbers]
             self._num_waiting, self._num_distinct = 0, len(numbers)
 
     def fields(self) -> tuple[Codes, NDArray[np.int64]]:
         """Returns ``codes`` and ``counts`` of a ``SyntheticDatabase``."""
-        columns = [np.concatenate(each) for each in self._codes]
+        columns = [np.concatenate(parts) for parts in self._codes]
         return distinct_records(self._domain, columns, np.concatenate(self._counts))
 
     def _append(self, codes: Sequence[NDArray[Any]], counts: NDArray[np.int64]) -> None:
@@ -253,7 +253,7 @@ class FittedTables:
 
     def is_answered_by_records(self, names: Sequence[str]) -> bool:
         """Returns whether the records, not the hypothesis, answer a marginal."""
-        return any(set(held) <= set(names) for held in self.record_tables)
+        return any(set(table) <= set(names) for table in self.record_tables)
 
     def record_marginal(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Returns a marginal of the records, with one axis per name, in the given order."""
@@ -315,7 +315,7 @@ def _type_name(attribute: Attribute) -> str:
     """Returns the Avro name of a column's type."""
     written = attribute.avro_type()
     members = [
-        each for each in (written if isinstance(written, list) else [written]) if each != "null"
+        form for form in (written if isinstance(written, list) else [written]) if form != "null"
     ]
     if len(members) > 1:
         return "string"
@@ -362,7 +362,7 @@ def arrow_column(
     special = pa.array(codes >= attribute.num_levels)
     if pa.types.is_string(kind):
         released = attribute.released if isinstance(attribute, BinnedAttribute) else int
-        values = pa.array([_plain(released(each), is_text=True) for each in numbers.tolist()], kind)
+        values = pa.array([_plain(released(n), is_text=True) for n in numbers.tolist()], kind)
     elif pa.types.is_date(kind):
         values = pa.array(numbers.astype(np.int32)).cast(kind)
     else:

@@ -179,7 +179,7 @@ class _Column:
         """Returns the codes of encoded values."""
         code_of_form = self._code_of_form
         if unlisted := list(set(forms) - code_of_form.keys()):
-            if not self._num_numbers or not all(each.startswith(self._prefix) for each in unlisted):
+            if not self._num_numbers or not all(form.startswith(self._prefix) for form in unlisted):
                 raise DamagedFileError(OUTSIDE)
             codes = number_levels(self._attribute, self._read(unlisted)).tolist()
             code_of_form = code_of_form | dict(zip(unlisted, codes, strict=True))
@@ -188,11 +188,11 @@ class _Column:
     def numbers(self, forms: Sequence[bytes]) -> NDArray[Any]:
         """Returns the numbers that are encoded; 0 for listed values."""
         listed = self._code_of_form
-        numbers = iter(self._read([each for each in forms if each not in listed]).tolist())
-        return np.array([0 if each in listed else next(numbers) for each in forms])
+        numbers = iter(self._read([form for form in forms if form not in listed]).tolist())
+        return np.array([0 if form in listed else next(numbers) for form in forms])
 
     def _read(self, forms: Sequence[bytes]) -> NDArray[Any]:
-        bare = b"".join([each[len(self._prefix) :] for each in forms])
+        bare = b"".join([form[len(self._prefix) :] for form in forms])
         is_real, longs = self._number == "double", io.BytesIO(bare)
         return np.frombuffer(bare) if is_real else avro.decode_longs(longs, len(forms))
 
@@ -209,10 +209,10 @@ def _pattern(schema: Any, lengths: Collection[int]) -> bytes:
     if isinstance(schema, list):
         members = enumerate(_pattern(member, lengths) for member in schema)
         return b"(?:%b)" % b"|".join(
-            re.escape(avro.encode("long", n)) + each for n, each in members
+            re.escape(avro.encode("long", n)) + member for n, member in members
         )
     if schema == "string":
-        texts = [re.escape(avro.encode("long", each)) + b".{%d}" % each for each in sorted(lengths)]
+        texts = [re.escape(avro.encode("long", size)) + b".{%d}" % size for size in sorted(lengths)]
         return b"(?:%b)" % b"|".join(texts)
     long = b"[\\x80-\\xff]{0,9}[\\x00-\\x7f]"
     return {"null": b"", "boolean": b".", "double": b".{8}"}.get(schema, long)
@@ -223,25 +223,25 @@ def _add_counted(records: ReadRecords, columns: Sequence[_Column], forms: Counte
     counted = list(forms)
     codes: list[list[NDArray[np.int64]]] = [[] for _ in columns]
     for start in range(0, max(len(counted), 1), _CHUNK_RECORDS):
-        found = _by_column(columns, counted[start : start + _CHUNK_RECORDS])
+        encoded = _by_column(columns, counted[start : start + _CHUNK_RECORDS])
         for place, column in enumerate(columns):
-            codes[place].append(column.decode(found[place]))
+            codes[place].append(column.decode(encoded[place]))
     counts = np.array(list(forms.values()), np.int64)
-    records.add([np.concatenate(each) for each in codes], counts)
+    records.add([np.concatenate(parts) for parts in codes], counts)
     forms.clear()
 
 
 def _by_column(columns: Sequence[_Column], rows: Sequence[bytes]) -> list[list[bytes]]:
     """Returns the encoded values of each column."""
-    parts = re.compile(b"".join(b"(%b)" % each.pattern for each in columns), re.DOTALL)
+    parts = re.compile(b"".join(b"(%b)" % column.pattern for column in columns), re.DOTALL)
     # ``split`` gives a flat list with an empty item per record, which is faster than tuples.
-    found = parts.split(b"".join(rows))
-    return [found[1 + place :: 1 + len(columns)] for place in range(len(columns))]
+    pieces = parts.split(b"".join(rows))
+    return [pieces[1 + place :: 1 + len(columns)] for place in range(len(columns))]
 
 
 def _encoded_rows(shard: RecordShard) -> Iterator[Packed]:
     """Yields the encoded records in order, in parts."""
-    columns = [_Column(each, each.name in shard.positions) for each in shard.domain]
+    columns = [_Column(attribute, attribute.name in shard.positions) for attribute in shard.domain]
 
     def encoded(records: NDArray[np.int64], values: Mapping[str, NDArray[Any]]) -> Packed:
         parts = [

@@ -165,9 +165,9 @@ def _told_as(condition: str) -> Iterator[None]:
         raise DamagedFileError(condition) from None
 
 
-def _check_schema(found: pa.Schema, expected: pa.Schema) -> None:
-    kinds = [getattr(kind, "value_type", kind) for kind in found.types]
-    if found.names != expected.names or kinds != expected.types:
+def _check_schema(schema: pa.Schema, expected: pa.Schema) -> None:
+    kinds = [getattr(kind, "value_type", kind) for kind in schema.types]
+    if schema.names != expected.names or kinds != expected.types:
         raise DamagedFileError("has a schema that does not fit its card")
 
 
@@ -204,8 +204,8 @@ def _codes(
 
     if not is_drawn and not isinstance(attribute, IntegerAttribute):
         levels = arrow_column(attribute, np.arange(attribute.size), None)
-        found = pc.index_in(column, value_set=levels).fill_null(0)
-        return found.to_numpy(zero_copy_only=False).astype(np.int64), np.zeros(len(column))
+        places = pc.index_in(column, value_set=levels).fill_null(0)
+        return places.to_numpy(zero_copy_only=False).astype(np.int64), np.zeros(len(column))
     is_null = column.is_null().to_numpy(zero_copy_only=False)
     is_other = np.zeros(len(column), np.bool_)
     if attribute.other:

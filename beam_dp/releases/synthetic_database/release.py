@@ -151,7 +151,7 @@ class SyntheticDatabase(Release):
             "counts": records.counts,
             "potentials": tuple(map(self._potential, self.potentials)),
             "record_tables": tuple(self._ordered(tuple(names)) for names in self.record_tables),
-            "errors": {self._ordered(names): _error(each) for names, each in self.errors.items()},
+            "errors": {self._ordered(names): _error(error) for names, error in self.errors.items()},
             "queries": tuple(self.queries),
             "query_error": _error(self.query_error),
             "noise": plain_json(list(self.noise)),
@@ -221,19 +221,19 @@ class SyntheticDatabase(Release):
     def not_described(self) -> dict[str, str]:
         """The columns of which the records say little, with the reason, by name."""
         noise = () if self.discovered is None else self.discovered.noise
-        hidden = {each["measured"]: hidden_units(each) for each in noise if "levels" in each}
+        hidden = {step["measured"]: hidden_units(step) for step in noise if "levels" in step}
         max_records = self.limited_guarantee.max_records_per_unit
         cut: list[str] = []
-        for each in self.domain:
-            if isinstance(each, BinnedAttribute) and each.name in hidden:
-                counts = self.record_marginal((each.name,))[: each.num_levels] * self.fitted.scale
-                if may_be_cut(each, counts, hidden[each.name], max_records):
-                    cut.append(each.name)
+        for name, attribute in zip(self.domain.names, self.domain, strict=True):
+            if isinstance(attribute, BinnedAttribute) and name in hidden:
+                counts = self.record_marginal((name,))[: attribute.num_levels] * self.fitted.scale
+                if may_be_cut(attribute, counts, hidden[name], max_records):
+                    cut.append(name)
         return not_described(self.domain, self.other_shares, cut)
 
     def _earlier(self) -> dict[str, Any]:
-        stated = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
-        return {name: each.to_json() for name, each in stated.items() if each is not None}
+        earlier = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
+        return {name: part.to_json() for name, part in earlier.items() if part is not None}
 
     @property
     def limited_guarantee(self) -> Guarantee:
@@ -285,22 +285,22 @@ class SyntheticDatabase(Release):
             if query.shape != self.domain.shape:
                 condition = f"must be over a domain of shape {self.domain.shape}"
                 raise InputError("queries", query.shape, condition)
-        own, stated = frozenset(self.queries), self.query_error
+        promised, error = frozenset(self.queries), self.query_error
         vectors = [
-            VectorQuery.of_literals(each) for each in asked if isinstance(each, LiteralQuery)
+            VectorQuery.of_literals(query) for query in asked if isinstance(query, LiteralQuery)
         ]
         estimates = iter(self.bounded.of(vectors, len(asked)))
-        found = []
+        answers = []
         for query in asked:
             if isinstance(query, LiteralQuery):
                 answer = next(estimates)
             else:
                 answer = Estimate(self._explicit(query), reason="its values are listed by cell")
-            if query in own:
-                bound, probability = stated.get("bound"), stated.get("failure_probability")
+            if query in promised:
+                bound, probability = error.get("bound"), error.get("failure_probability")
                 answer = replace(answer, bound=bound, failure_probability=probability)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def query(self, condition: str | None = None) -> Question:
         """Returns a question about the records that satisfy a condition: counts, means, groups.
@@ -348,12 +348,12 @@ class SyntheticDatabase(Release):
     @cached_property
     def positions(self) -> dict[str, Positions]:
         """Where values lie within bins, by column; empty if they are the middles of the bins."""
-        binned = [each for each in self.domain if isinstance(each, BinnedAttribute)]
+        binned = [column for column in self.domain if isinstance(column, BinnedAttribute)]
         return {
-            each.name: bin_positions(
-                each, self.record_marginal((each.name,))[: each.num_levels], self.within_bins
+            column.name: bin_positions(
+                column, self.record_marginal((column.name,))[: column.num_levels], self.within_bins
             )
-            for each in (binned if self.within_bins != "midpoint" else [])
+            for column in (binned if self.within_bins != "midpoint" else [])
         }
 
     @cached_property
@@ -374,7 +374,7 @@ class SyntheticDatabase(Release):
     def noisy_number(self) -> tuple[float, float] | None:
         """See ``Release``; the number is the number of represented records."""
         # SmallDB's records represent a number that is public or has its own noise.
-        scales = [each["scale"] for each in self.noise if each.get("what") == NUM_RECORDS]
+        scales = [entry["scale"] for entry in self.noise if entry.get("what") == NUM_RECORDS]
         if scales:
             error = math.sqrt(noise_variance("discrete_laplace", scales[0]))
         elif self.num_records_is_public:
@@ -440,11 +440,11 @@ class SyntheticDatabase(Release):
         waiting: list[list[NDArray[Any]]] = []
         for block in self.rows():
             waiting.append([block.records, *block.values.values()])
-            joined = [np.concatenate(each) for each in zip(*waiting, strict=True)]
+            joined = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
             whole = len(joined[0]) // batch_size * batch_size
             for start in range(0, whole, batch_size):
-                yield self._batch([each[start : start + batch_size] for each in joined])
-            waiting = [[each[whole:] for each in joined]]
+                yield self._batch([column[start : start + batch_size] for column in joined])
+            waiting = [[column[whole:] for column in joined]]
         if waiting and len(waiting[0][0]):
             yield self._batch(waiting[0])
 

@@ -77,13 +77,13 @@ def conditional_codes(
     by_group = np.argsort(groups, kind="stable")
     ends = np.searchsorted(groups[by_group], np.arange(len(first) + 1))
     order = _order(shape, joined, given)
-    most = max((cells for _, cells in order), default=1)
-    num_groups, length = max(1, _PART_CELLS // most), max(1, _PART_CELLS // max((1, *shape)))
+    largest = max((cells for _, cells in order), default=1)
+    num_groups, length = max(1, _PART_CELLS // largest), max(1, _PART_CELLS // max((1, *shape)))
     columns = [given.get(axis, np.zeros(num_rows, np.int64)).copy() for axis in range(len(shape))]
     for start in range(0, len(first), num_groups):
         chosen = first[start : start + num_groups]
-        known = {axis: codes[chosen] for axis, codes in given.items()}
-        steps, mass = _summed_out(shape, joined, known, [axis for axis, _ in order])
+        group_codes = {axis: codes[chosen] for axis, codes in given.items()}
+        steps, mass = _summed_out(shape, joined, group_codes, [axis for axis, _ in order])
         is_possible = np.broadcast_to(mass > -np.inf, len(chosen))
         stop = int(ends[start + len(chosen)])
         for low in range(int(ends[start]), stop, length):
@@ -92,7 +92,7 @@ def conditional_codes(
             possible[rows] &= is_possible[entries]
             for step in reversed(steps):
                 *others, axis = step.scope
-                codes = [columns[each][rows] for each in others]
+                codes = [columns[other][rows] for other in others]
                 drawn = uniforms(axis, low, len(rows))
                 columns[axis][rows] = _drawn(step.table, entries, codes, drawn)
     return columns, possible
@@ -123,7 +123,7 @@ def _order(
     for mask, _, separator in reversed(join_cliques(shape, cliques)):
         left = mask & wanted
         for axis in axes_of(mask & ~separator & wanted):
-            order.append((axis, math.prod(shape[each] for each in axes_of(left))))
+            order.append((axis, math.prod(shape[other] for other in axes_of(left))))
             left &= ~(1 << axis)
     return order
 
@@ -141,35 +141,35 @@ def _summed_out(
     factors = [_given_factor(axes, table, given) for axes, table in tables]
     steps = []
     for axis in order:
-        own = [each for each in factors if axis in each.scope]
-        factors = [each for each in factors if axis not in each.scope]
-        rest = sorted({other for each in own for other in each.scope} - {axis})
-        steps.append(_sum(own, (*rest, axis), shape))
+        joined = [factor for factor in factors if axis in factor.scope]
+        factors = [factor for factor in factors if axis not in factor.scope]
+        rest = sorted({other for factor in joined for other in factor.scope} - {axis})
+        steps.append(_sum(joined, (*rest, axis), shape))
         factors.append(_Factor(tuple(rest), _log_sum(steps[-1].table)))
     mass = np.zeros(1)
-    for each in factors:
-        mass = mass + each.table
+    for factor in factors:
+        mass = mass + factor.table
     return steps, mass
 
 
 def _given_factor(axes: Axes, table: Table, given: Mapping[int, Codes]) -> _Factor:
     """Returns a table at the given codes of each record, with the other axes in ascending order."""
-    known = [place for place, axis in enumerate(axes) if axis in given]
+    places = [place for place, axis in enumerate(axes) if axis in given]
     scope = tuple(axis for axis in axes if axis not in given)
-    if not known:
+    if not places:
         return _Factor(scope, table[None])
-    first = np.moveaxis(table, known, range(len(known)))
-    return _Factor(scope, first[tuple(given[axes[place]] for place in known)])
+    first = np.moveaxis(table, places, range(len(places)))
+    return _Factor(scope, first[tuple(given[axes[place]] for place in places)])
 
 
 def _sum(factors: Sequence[_Factor], scope: Axes, shape: Sequence[int]) -> _Factor:
     """Returns the sum of factors, perhaps of none, with the axes of a scope."""
     total = np.zeros([1, *(shape[axis] for axis in scope)])
-    for each in factors:
+    for factor in factors:
         # Brings the axes into the order of the scope, with length 1 for those that are missing.
-        present = [axis for axis in scope if axis in each.scope]
-        table = each.table.transpose(0, *(1 + each.scope.index(axis) for axis in present))
-        sizes = [shape[axis] if axis in each.scope else 1 for axis in scope]
+        present = [axis for axis in scope if axis in factor.scope]
+        table = factor.table.transpose(0, *(1 + factor.scope.index(axis) for axis in present))
+        sizes = [shape[axis] if axis in factor.scope else 1 for axis in scope]
         total = total + table.reshape([len(table), *sizes])
     return _Factor(scope, total)
 
@@ -183,9 +183,9 @@ def _log_sum(table: Table) -> Table:
     return summed
 
 
-def _drawn(table: Table, entries: Codes, known: Sequence[Codes], uniforms: Table) -> Codes:
+def _drawn(table: Table, entries: Codes, others: Sequence[Codes], uniforms: Table) -> Codes:
     """Returns a code per record, with the weights of the record's entry of a table."""
-    logs = table[(entries if len(table) > 1 else np.zeros_like(entries), *known)]
+    logs = table[(entries if len(table) > 1 else np.zeros_like(entries), *others)]
     logs -= np.maximum(logs.max(axis=-1, keepdims=True), np.finfo(float).min)
     ends = np.cumsum(np.exp(logs), axis=-1)
     # The first code whose end is beyond the point has a weight above 0.
@@ -237,8 +237,8 @@ def drawn_codes(
         return _from_records(fitted, masks, given, num_rows, f"{purpose} {seed} {draw_id}")
     domain = fitted.domain
     tables = [(domain.axes(names), table) for names, table in fitted.potentials]
-    for each in domain.impossible:
-        tables.append((each.axes, np.where(each.mask(domain.shape), -np.inf, 0.0)))
+    for rule in domain.impossible:
+        tables.append((rule.axes, np.where(rule.mask(domain.shape), -np.inf, 0.0)))
     kept = {axis: np.flatnonzero(mask) for axis, mask in masks.items()}
     for axis, codes in kept.items():
         # Without the other codes, all tables become smaller.
@@ -257,7 +257,7 @@ def drawn_codes(
         return _uniforms(f"{purpose} {seed} {domain.names[axis]} {start} {draw_id}", number)
 
     columns, possible = conditional_codes(shape, tables, given, num_rows, uniforms)
-    return [kept[i][each] if i in kept else each for i, each in enumerate(columns)], possible
+    return [kept[i][column] if i in kept else column for i, column in enumerate(columns)], possible
 
 
 def _from_records(
@@ -268,21 +268,21 @@ def _from_records(
     name: str,
 ) -> tuple[list[Codes], NDArray[np.bool_]]:
     """Draws among the released records that agree with each row, in proportion to their counts."""
-    held = np.ones(len(fitted.counts), np.bool_)
+    agrees = np.ones(len(fitted.counts), np.bool_)
     for axis, mask in masks.items():
-        held &= mask[fitted.codes[axis]]
-    places = np.flatnonzero(held)
+        agrees &= mask[fitted.codes[axis]]
+    places = np.flatnonzero(agrees)
     # Numbers equal combinations of given codes equally, in the records and in the rows.
     groups = np.zeros(len(places) + num_rows, np.int64)
     for axis, codes in given.items():
         both = np.concatenate([fitted.codes[axis][places].astype(np.int64), codes])
         groups = np.unique(groups * fitted.domain.shape[axis] + both, return_inverse=True)[1]
-    own, wanted = groups[: len(places)], groups[len(places) :]
-    order = np.argsort(own, kind="stable")
-    places, own = places[order], own[order]
+    record_groups, wanted = groups[: len(places)], groups[len(places) :]
+    order = np.argsort(record_groups, kind="stable")
+    places, record_groups = places[order], record_groups[order]
     ends = np.concatenate([[0], np.cumsum(fitted.counts[places])])
-    low = ends[np.searchsorted(own, wanted, "left")]
-    high = ends[np.searchsorted(own, wanted, "right")]
+    low = ends[np.searchsorted(record_groups, wanted, "left")]
+    high = ends[np.searchsorted(record_groups, wanted, "right")]
     points = low + (_uniforms(name, num_rows) * (high - low)).astype(np.int64)
     chosen = np.searchsorted(ends[1:], points, "right")
     possible = high > low
@@ -310,7 +310,7 @@ def drawn_table(
     seed: int,
 ) -> pa.Table:
     """Returns records as a table, with values within bins as the release's own records have."""
-    narrow = [each.astype(code_type(n)) for each, n in zip(codes, domain.shape, strict=True)]
+    narrow = [column.astype(code_type(n)) for column, n in zip(codes, domain.shape, strict=True)]
     values: dict[str, NDArray[Any]] = {}
     for attribute, column in zip(domain, narrow, strict=True):
         if isinstance(attribute, BinnedAttribute) and attribute.name in positions:

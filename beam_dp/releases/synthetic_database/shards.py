@@ -193,7 +193,7 @@ class RecordShard:
         columns = [column[self.part.distinct] for column in self.codes]
         columns.append(counts.astype(np.min_scalar_type(int(counts.max(initial=0)))))
         columns += self.positions.values()
-        stated = {
+        fields = {
             "domain": self.domain.to_json(),
             "draw_id": self.draw_id,
             "records_format": self.records_format,
@@ -205,22 +205,22 @@ class RecordShard:
             "types": [column.dtype.str for column in columns],
         }
         # A runner may keep the arrays of all shards in memory; this makes them six times smaller.
-        return json.dumps(stated), tuple(zlib.compress(column.tobytes(), 1) for column in columns)
+        return json.dumps(fields), tuple(zlib.compress(column.tobytes(), 1) for column in columns)
 
     @classmethod
     def from_plain(cls, plain: tuple[str, tuple[bytes, ...]]) -> Self:
         """Returns the shard that ``to_plain`` described."""
-        stated = json.loads(plain[0])
-        domain = domain_from_json(stated.pop("domain"), "domain")
-        types, node, drawn = stated.pop("types"), stated.pop("node"), stated.pop("drawn")
+        fields = json.loads(plain[0])
+        domain = domain_from_json(fields.pop("domain"), "domain")
+        types, node, drawn = fields.pop("types"), fields.pop("node"), fields.pop("drawn")
         columns = list(map(np.frombuffer, map(zlib.decompress, plain[1]), types))
         codes, (counts, *ends) = columns[: domain.num_attributes], columns[domain.num_attributes :]
         positions = {
-            name: each.reshape(shape)
-            for (name, shape), each in zip(drawn.items(), ends, strict=True)
+            name: column.reshape(shape)
+            for (name, shape), column in zip(drawn.items(), ends, strict=True)
         }
         part = Part(node, np.arange(len(counts)), counts.astype(np.int64))
-        return cls(domain=domain, codes=tuple(codes), part=part, positions=positions, **stated)
+        return cls(domain=domain, codes=tuple(codes), part=part, positions=positions, **fields)
 
 
 def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
@@ -261,9 +261,9 @@ def drawn_columns(
 ) -> dict[str, DrawnColumn]:
     """Returns the columns whose values are drawn within bins, by name."""
     return {
-        each.name: DrawnColumn(each, of, positions[each.name])
-        for each, of in zip(domain, codes, strict=True)
-        if isinstance(each, BinnedAttribute) and each.name in positions
+        attribute.name: DrawnColumn(attribute, of, positions[attribute.name])
+        for attribute, of in zip(domain, codes, strict=True)
+        if isinstance(attribute, BinnedAttribute) and attribute.name in positions
     }
 
 
@@ -291,8 +291,8 @@ def _halves(part: Part, draw_id: str) -> list[Part]:
     bits = partial(random_words, f"order of rows {draw_id} {part.node}")
     heads = _num_heads(part.counts, bits)
     return [
-        Part(child, part.distinct[held > 0], held[held > 0])
-        for child, held in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads))
+        Part(child, part.distinct[counts > 0], counts[counts > 0])
+        for child, counts in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads))
     ]
 
 
@@ -304,10 +304,10 @@ def _num_heads(
     words = bits(len(counts) + int(full.sum()), "<u2")
     last, words = words[: len(counts)], _ONES[words[len(counts) :]]
     heads: NDArray[np.int64] = _ONES[last & ((1 << rest) - 1)].astype(np.int64)
-    held = full > 0
-    if held.any():
-        starts = (np.cumsum(full) - full)[held]
-        heads[held] += np.add.reduceat(words, starts, dtype=np.int64)
+    has_words = full > 0
+    if has_words.any():
+        starts = (np.cumsum(full) - full)[has_words]
+        heads[has_words] += np.add.reduceat(words, starts, dtype=np.int64)
     return heads
 
 

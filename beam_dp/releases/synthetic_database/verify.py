@@ -131,11 +131,11 @@ def _steps(
     if discovered is not None:
         _, epsilon = total(steps, discovered.main, beside)
         figures.at_least("discovered.release.epsilon", discovered.main.epsilon, epsilon)
-        found = domain_steps(discovered.noise, discovered.whole)
-        domain_figures(discovered, found, domain, figures)
+        discoveries = domain_steps(discovered.noise, discovered.whole)
+        domain_figures(discovered, discoveries, domain, figures)
         steps, beside = with_domain(discovered, steps, beside)
     elif (paid := release.plan.get("ledger_release")) is not None:
-        origins = [each.ledger_release for _, each in released_edges(domain)]
+        origins = [edges.ledger_release for _, edges in released_edges(domain)]
         figures.equal("found with this payment, but not stated", origins.count(paid), 0)
     if release.records_per_unit is not None:
         chosen = release.records_per_unit
@@ -168,7 +168,7 @@ def _card_figures(release: SyntheticDatabase, strategy: Strategy, figures: Figur
 
 def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names, float]:
     """Returns, by marginal, the largest distance of a covered answer from the noisy tables."""
-    measured, names = release.measurements, tuple(each for each in covered if each)
+    measured, names = release.measurements, tuple(marginal for marginal in covered if marginal)
     if measured is None or not measured.tables or not names:
         return {}
     asked = Workload(release.domain, names)
@@ -177,8 +177,8 @@ def _misfits(release: SyntheticDatabase, covered: Iterable[Names]) -> dict[Names
     answers = release.answer(asked)
     total = release.represented - float(unbiased[names[0]].sum())
     return {(): abs(total)} | {
-        each.attributes: float(np.abs(each.values - unbiased[each.attributes]).max())
-        for each in answers
+        answer.attributes: float(np.abs(answer.values - unbiased[answer.attributes]).max())
+        for answer in answers
     }
 
 
@@ -213,9 +213,9 @@ def _error_figures(release: SyntheticDatabase, strategy: Strategy | None, figure
     if "strategy" not in release.plan:
         return  # for other mechanisms, the errors that follow from the tables are unknown
     supports = {domain.axes(names) for names in release.workload.closure()}
-    held = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
+    relevant = [t for t in tables if t.kind == "table" or domain.axes(t.names) in supports]
     public = release.num_records_is_public
-    variances = measured_tables.support_variances(domain, sorted(supports), held, public)
+    variances = measured_tables.support_variances(domain, sorted(supports), relevant, public)
     bounds = NoiseBounds(domain, tables, "beforehand", public)
     measured = release.measurements
     if measured is not None:
@@ -235,13 +235,13 @@ def _error_figures(release: SyntheticDatabase, strategy: Strategy | None, figure
     is_determined = together is not None or bounds.choice == "beforehand"
     for names, variance in by_names.items():
         error, label = release.errors.get(names, {}), ",".join(names) or "the total"
-        known = math.isfinite(variance)
-        found = math.sqrt(variance) if known else None
-        figures.same(f"standard_error of {label}", error.get("standard_error"), found)
+        is_finite = math.isfinite(variance)
+        expected = math.sqrt(variance) if is_finite else None
+        figures.same(f"standard_error of {label}", error.get("standard_error"), expected)
         beta = error.get("failure_probability")
         for name in ("bound", "failure_probability"):
-            figures.equal(f"{name} of {label} is stated", error.get(name) is not None, known)
-        if known and beta:
+            figures.equal(f"{name} of {label} is stated", error.get(name) is not None, is_finite)
+        if is_finite and beta:
             sizes = [domain.shape[axis] for axis in domain.axes(names)]
             cells = math.prod(sizes)
             if together is not None:
@@ -249,16 +249,16 @@ def _error_figures(release: SyntheticDatabase, strategy: Strategy | None, figure
             least = bounds.of(domain.axes(names), variance, cells, beta)
             figures.at_least(f"bound of {label}", error.get("bound"), least)
             if names in misfits:
-                found = least + misfits[names]
+                expected = least + misfits[names]
                 if is_determined:
-                    figures.near(f"bound of {label}", error.get("bound"), found, rounding)
+                    figures.near(f"bound of {label}", error.get("bound"), expected, rounding)
                 else:
-                    figures.at_least(f"bound of {label}", error.get("bound"), found - rounding)
+                    figures.at_least(f"bound of {label}", error.get("bound"), expected - rounding)
     if isinstance(strategy, MeasureAll):
         weights = dict(zip(release.workload.marginals, release.workload.weights, strict=True))
         mean = sum(weight * by_names[names] for names, weight in weights.items())
-        found = math.sqrt(mean / sum(weights.values()))
-        figures.same("predicted_cell_error", strategy.predicted_cell_error, found)
+        expected = math.sqrt(mean / sum(weights.values()))
+        figures.same("predicted_cell_error", strategy.predicted_cell_error, expected)
 
 
 def record_figures(release: SyntheticDatabase, strategy: Strategy | None, figures: Figures) -> None:
@@ -308,13 +308,13 @@ def _observed(
     """Estimates, from the noisy tables, the coefficients of all fitted and record tables."""
     domain = release.domain
     names = [*(names for names, _ in release.potentials), *release.record_tables]
-    supports = [domain.axes(each) for each in Workload(domain, _sets(names)).closure()]
+    supports = [domain.axes(marginal) for marginal in Workload(domain, _sets(names)).closure()]
     layout = MarginalCoefficients(domain.shape, {(), *supports})
     return Combination(domain, layout, measured.described, measured.tables).estimate(), layout
 
 
 def _sets(names: Sequence[Names]) -> tuple[Names, ...]:
-    return tuple(dict.fromkeys(each for each in names if each))
+    return tuple(dict.fromkeys(marginal for marginal in names if marginal))
 
 
 def _number_figures(
@@ -328,8 +328,8 @@ def _number_figures(
         return
     place = layout.slices[()]
     total = float(observed.values[place][0]) * math.sqrt(squared_scale(layout, (), ()))
-    found = min(max(1.0, total), float(MAX_RECORDS))
-    figures.near("num_records", release.represented, found, 0.5 + 1e-9)
+    number = min(max(1.0, total), float(MAX_RECORDS))
+    figures.near("num_records", release.represented, number, 0.5 + 1e-9)
 
 
 def _fit_figures(
@@ -358,18 +358,18 @@ def _fit_figures(
     if selection is not None and has_prior:
         _prior_figures(release, selection, kind, figures)
     if is_tree:
-        sets = [domain.axes(each) for each in names] + [each.axes for each in domain.impossible]
+        sets = [*map(domain.axes, names), *(rule.axes for rule in domain.impossible)]
         figures.equal("fit.tree_cells", fit["tree_cells"], num_clique_cells(domain.shape, sets))
         if selection is not None:
             checked_integer("max_tree_cells", selection.max_tree_cells, int(fit["tree_cells"]))
     if selection is not None:
-        joined = [each for each, _ in release.potentials]
-        pairs = [sum(len(each) == 2 for each in sets) for sets in (joined, release.record_tables)]
+        joined = [marginal for marginal, _ in release.potentials]
+        pairs = [sum(len(pair) == 2 for pair in sets) for sets in (joined, release.record_tables)]
         figures.equal("fit.num_joined_pairs", fit["num_joined_pairs"], pairs[0])
         figures.equal("fit.num_other_pairs", fit["num_other_pairs"], pairs[1])
         figures.at_least("joined and other pairs", sum(pairs), fit["num_added_pairs"])
-    tables = [each.values for each in release.answer(Workload(domain, names))]
-    plain = [MeasuredTable(each, "table", "discrete_laplace", 1.0) for each in names]
+    tables = [answer.values for answer in release.answer(Workload(domain, names))]
+    plain = [MeasuredTable(marginal, "table", "discrete_laplace", 1.0) for marginal in names]
     expected = Combination(domain, layout, plain, tables).estimate()
     chosen = np.isfinite(expected.variances) & np.isfinite(observed.variances)
     chosen[layout.slices[()]] = False
@@ -383,8 +383,8 @@ def _fit_figures(
         tolerance += float(((2 * away + rounding) * rounding / variances).mean())
     tolerance += _MISMATCH_ROUNDING * mismatch
     older = mismatch * len(away) / max(1, _older_number(layout, chosen))
-    stated = min(mismatch, older, key=lambda each: abs(each - fit["mismatch"]))
-    figures.near("fit.mismatch", fit["mismatch"], stated, tolerance)
+    closest = min(mismatch, older, key=lambda value: abs(value - fit["mismatch"]))
+    figures.near("fit.mismatch", fit["mismatch"], closest, tolerance)
     workload = release.workload
     importance = importance_of(domain, layout, workload.marginals, workload.weights)
     return math.sqrt(float(importance[chosen] @ variances))
@@ -417,7 +417,7 @@ def _prior_figures(
     figures.equal("fit.hypothesis", kind, "candidates")
     for check in selection.checks:
         figures.equal(f"fit.{check.added}", fit[check.added], 0)
-    pairs = [each.names for each in measured.described if len(each.names) > 1]
+    pairs = [table.names for table in measured.described if len(table.names) > 1]
     expected = [(), *((name,) for name in domain.names), *pairs]
     figures.equal("record_tables", [*release.record_tables], expected)
 
@@ -429,35 +429,35 @@ def _rounded_figures(release: SyntheticDatabase, noise: float, figures: Figures)
     estimated = checked_number(
         "estimated_cell_error", release.fit.get("estimated_cell_error", 0.0), least=0
     )
-    most = ROUNDING_SHARE * min(estimated, _CHANCE * noise)
-    most *= release.num_records / release.represented
+    limit = ROUNDING_SHARE * min(estimated, _CHANCE * noise)
+    limit *= release.num_records / release.represented
     axes = [release.domain.axes(names) for names in workload]
     squares = [
         float(((release.record_marginal(names) - weights * release.num_records) ** 2).mean())
         for names, weights in zip(workload, _weights(release, axes), strict=True)
     ]
-    found = math.sqrt(np.average(squares, weights=workload.weights))
-    least = _CHANCE * most + _ONE_RECORD
-    if found > least:
-        least = _CHANCE * _error_again(release, most) + _ONE_RECORD
+    distance = math.sqrt(np.average(squares, weights=workload.weights))
+    least = _CHANCE * limit + _ONE_RECORD
+    if distance > least:
+        least = _CHANCE * _error_again(release, limit) + _ONE_RECORD
     figures.number += 1
-    if not found <= least:
+    if not distance <= least:
         figures.faults.append(
-            f"the records are {found:.6g} from the hypothesis in a cell, root mean square;"
+            f"the records are {distance:.6g} from the hypothesis in a cell, root mean square;"
             f" rounding leaves at most {least:.6g}: they are other records"
         )
 
 
-def _error_again(release: SyntheticDatabase, most: float) -> float:
-    """Rounds the hypothesis once more; returns the larger of ``most`` and the error per cell."""
+def _error_again(release: SyntheticDatabase, limit: float) -> float:
+    """Rounds the hypothesis once more; returns the larger of ``limit`` and the error per cell."""
     domain, workload = release.domain, release.workload
-    supports = [domain.axes(each) for each in workload.closure()]
+    supports = [domain.axes(marginal) for marginal in workload.closure()]
     basis = ResidualBasis(domain.shape, {(), *supports})
     importance = importance_of(domain, basis, workload.marginals, workload.weights)
     weights = _weights(release, [tuple(range(len(domain.shape)))])[0].ravel()
-    counts = round_to_records(basis, weights, release.num_records, importance, most)
+    counts = round_to_records(basis, weights, release.num_records, importance, limit)
     away = basis.analyse(counts - weights * release.num_records)
-    return max(most, math.sqrt(float(importance @ away**2)))
+    return max(limit, math.sqrt(float(importance @ away**2)))
 
 
 def _loose_distance(
@@ -469,7 +469,7 @@ def _loose_distance(
         observed.values[layout.slices[axes]] - table_coefficients(weights * release.represented)
         for axes, weights in zip(loose, _weights(release, loose), strict=True)
     ]
-    return math.sqrt(sum(float(each @ each) for each in differences))
+    return math.sqrt(sum(float(difference @ difference) for difference in differences))
 
 
 def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: Figures) -> None:
@@ -485,20 +485,20 @@ def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: F
     loose_distance *= candidates / max(release.represented, 1)
     names = _sets([names for names, _ in release.potentials])
     loose = _sets(release.record_tables)
-    pairs = [each for each in Workload(domain, tuple(release.workload)).closure() if len(each) == 2]
+    pairs = [pair for pair in Workload(domain, tuple(release.workload)).closure() if len(pair) == 2]
     every = _sets([*names, *loose, *pairs]) if loose else names
-    tables = _weights(release, [domain.axes(each) for each in every])
-    log_term = math.log(2 * max(1, sum(each.size for each in tables)) / _FALSE_ALARM)
+    tables = _weights(release, [domain.axes(marginal) for marginal in every])
+    log_term = math.log(2 * max(1, sum(table.size for table in tables)) / _FALSE_ALARM)
     # Bernstein's inequality for a binomial count.
-    most = [np.sqrt(2 * log_term * candidates * each) + log_term / 3 + 1 for each in tables]
-    of_all = math.sqrt(sum(float(np.vdot(each, each)) for each in most)) + loose_distance
-    for each, weights, allowed in zip(names, tables[: len(names)], most[: len(names)], strict=True):
-        away = np.abs(release.record_marginal(each) * share - weights * candidates)
-        factor = float(np.linalg.norm(away)) / of_all if loose else float((away / allowed).max())
+    limits = [np.sqrt(2 * log_term * candidates * table) + log_term / 3 + 1 for table in tables]
+    of_all = math.sqrt(sum(float(np.vdot(limit, limit)) for limit in limits)) + loose_distance
+    for marginal, weights, limit in zip(names, tables, limits, strict=False):
+        away = np.abs(release.record_marginal(marginal) * share - weights * candidates)
+        factor = float(np.linalg.norm(away)) / of_all if loose else float((away / limit).max())
         figures.number += 1
         if factor > _CHANCE:
             figures.faults.append(
-                f"the records of {','.join(each)} are up to {factor / _CHANCE:.3g} times as far"
+                f"the records of {','.join(marginal)} are up to {factor / _CHANCE:.3g} times as far"
                 " from the hypothesis as rounding may leave them: they are other records"
             )
 

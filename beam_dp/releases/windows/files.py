@@ -77,13 +77,13 @@ def read(card: Card, payload: Payload) -> WindowTables:
     check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
     domain = domain_from_json(parsed["domain"], "card")
     workload = workload_from_json(parsed["workload"], domain)
-    measured = tuple(MeasuredTable.from_json(each, domain) for each in parsed["noise"])
+    measured = tuple(MeasuredTable.from_json(step, domain) for step in parsed["noise"])
     guarantee = Guarantee.from_json(parsed["guarantee"])
     kept = ("horizon_id", "level", "number", "start", "end", "versions")
 
     def release(data: bytes) -> WindowTables:
         tables, variances = _read_tables(data, workload)
-        found = WindowTables(
+        window = WindowTables(
             draw_id=card.draw_id,
             guarantee=guarantee,
             workload=workload,
@@ -93,9 +93,9 @@ def read(card: Card, payload: Payload) -> WindowTables:
             **{name: parsed[name] for name in kept},
         )
         for names, variance in variances.items():
-            if not math.isclose(variance, found.variance(names), rel_tol=1e-6):
+            if not math.isclose(variance, window.variance(names), rel_tol=1e-6):
                 raise InputError("variance", variance, "must be that of the card's noise")
-        return found
+        return window
 
     return payload.read(name, release)
 

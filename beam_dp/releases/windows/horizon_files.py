@@ -39,7 +39,7 @@ from beam_dp.releases.files.card import (
     check_fields,
     check_types,
     parsed_card,
-    told,
+    reading_fault,
 )
 from beam_dp.releases.files.commit import BEGINNING, advice_on_drafts, probe_output
 from beam_dp.releases.kinds import read_release
@@ -369,14 +369,14 @@ def _read_one(
     release = read_release(place)
     if isinstance(release, WindowTables):
         promised: Any = card.guarantee.to_json()
-        stated: Any = (release.horizon_id, release.level, release.number)
+        identity: Any = (release.horizon_id, release.level, release.number)
     elif isinstance(release, SyntheticDatabase):
         promised = _object(card.plan.get("window")).get("guarantee")
         of_window = _object(release.plan.get("windows"))
-        stated = (of_window.get("horizon_id"), "window", of_window.get("number"))
+        identity = (of_window.get("horizon_id"), "window", of_window.get("number"))
     else:
         raise ReleaseError(place, f"must be a {level} of a horizon")
-    if stated != (horizon_id, level, number):
+    if identity != (horizon_id, level, number):
         raise ReleaseError(place, f"must be {level} {number} of the horizon {horizon_id}")
     times = card.horizon.times(windows)
     if isinstance(release, WindowTables) and (release.start, release.end) != times:
@@ -411,7 +411,7 @@ def _read_begun(store: Store, directory: Directory) -> tuple[str, HorizonCard] |
     except (FileNotFoundError, NotADirectoryError):
         return None
     except READ_ERRORS as error:
-        raise ReleaseError(os.fspath(directory), f"{HORIZON}{told(error)}") from None
+        raise ReleaseError(os.fspath(directory), f"{HORIZON}{reading_fault(error)}") from None
 
 
 def _create(store: Store, text: bytes, new_id: str) -> None:

@@ -330,16 +330,16 @@ class HorizonRelease(OfWorkload, Displayed):
                 yield self._tables("window", number), 1.0
             return
         blocks = Blocks(self.horizon.num_windows, self.block)
-        for number, held in blocks.parts(first, stop):
-            inside, weight = held, 0.0
+        for number, members in blocks.parts(first, stop):
+            inside, weight = members, 0.0
             windows = blocks.windows(number)
             if number in self.blocks and all(window in self.windows for window in windows):
                 block = self._tables("block", number)
                 ratio = block.measured[0].variance / window_variance
-                inside, weight = windows, block_weight(len(held), len(windows), ratio)
+                inside, weight = windows, block_weight(len(members), len(windows), ratio)
                 yield block, weight
-            for each in inside:
-                yield self._tables("window", each), (each in held) - weight
+            for place in inside:
+                yield self._tables("window", place), (place in members) - weight
 
     def _tables(self, level: Level, number: int) -> WindowTables:
         """Returns tables of a window or block, after checking that they belong to this horizon."""

@@ -64,24 +64,24 @@ def _tables(release: WindowTables) -> verdict.Verification:
 
     If windows and blocks are measured, the other level is assumed to spend its stated share.
     """
-    figures, stated, notes = verdict.Figures(), release.plan, []
-    share = share_of_blocks(stated)
+    figures, plan, notes = verdict.Figures(), release.plan, []
+    share = share_of_blocks(plan)
     levels = () if share is None else _LEVELS
-    verdict.check_fields("parameters", stated, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
-    horizon, unit = _promised(release.guarantee, stated)
-    promise_figures(release.guarantee, stated, horizon, unit, figures)
+    verdict.check_fields("parameters", plan, (*_PLAN, *levels, *_PROMISE), ("ledger_release",))
+    horizon, unit = _promised(release.guarantee, plan)
+    promise_figures(release.guarantee, plan, horizon, unit, figures)
     _time_figures(release, horizon, figures)
-    own = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
-    of_one = table_steps(release.domain, release.measured, own)
-    steps = level_steps(of_one, release.level, unit.max_windows_per_unit, stated.get("block"))
+    limited = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
+    of_one = table_steps(release.domain, release.measured, limited)
+    steps = level_steps(of_one, release.level, unit.max_windows_per_unit, plan.get("block"))
     if release.level == "window":
-        figures.loss("window_loss", stated["window_loss"], _together(of_one))
+        figures.loss("window_loss", plan["window_loss"], _together(of_one))
         if share is not None:
             _share_figures(share, _together(steps), None, release.guarantee, figures)
     else:
         assert share is not None  # else there is no block
         of_others = Fraction(1 - share) / Fraction(share) / unit.max_windows_per_unit
-        figures.loss("window_loss", stated["window_loss"], _scaled(_together(steps), of_others))
+        figures.loss("window_loss", plan["window_loss"], _scaled(_together(steps), of_others))
     if share is not None:
         part = 1 - Fraction(math.nextafter(share, 0.0))
         if release.level == "block":
@@ -97,40 +97,40 @@ def _tables(release: WindowTables) -> verdict.Verification:
     )
 
 
-def of_one_window(found: verdict.Verification, release: Release) -> verdict.Verification:
+def of_one_window(verification: verdict.Verification, release: Release) -> verdict.Verification:
     """Adds the statements about the window of a release to the release's verification."""
-    figures, stated = verdict.Figures(), release.plan["windows"]
+    figures, parameters = verdict.Figures(), release.plan["windows"]
     note = "This release is one window of a horizon: verify the directory of the horizon, too."
-    verdict.check_fields("windows", stated, (*_PROMISE, "window", *_OWN), _FREE)
-    horizon, unit = _promised(release.guarantee, stated)
-    verdict.check_fields("worst_case", stated["worst_case"], _WORST)
-    checked_integer("number", stated["number"], 0, horizon.num_windows - 1)
-    own = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
-    figures.equal("windows.window", stated["window"], own)
+    verdict.check_fields("windows", parameters, (*_PROMISE, "window", *_OWN), _FREE)
+    horizon, unit = _promised(release.guarantee, parameters)
+    verdict.check_fields("worst_case", parameters["worst_case"], _WORST)
+    checked_integer("number", parameters["number"], 0, horizon.num_windows - 1)
+    promise = {"mechanism": release.mechanism, "guarantee": release.guarantee.to_json()}
+    figures.equal("windows.window", parameters["window"], promise)
     records = release.guarantee.max_records_per_unit
     figures.equal("windows.max_records_per_unit", unit.max_records_per_unit, records)
     return dataclasses.replace(
-        found,
-        num_figures=found.num_figures + figures.number,
-        faults=(*found.faults, *figures.faults),
-        notes=(*found.notes, note),
+        verification,
+        num_figures=verification.num_figures + figures.number,
+        faults=(*verification.faults, *figures.faults),
+        notes=(*verification.notes, note),
     )
 
 
 def _horizon(release: HorizonRelease) -> verdict.Verification:
     """Verifies all released windows and blocks of a horizon together."""
-    figures, stated, notes = verdict.Figures(), release.card, []
-    horizon, unit = _promised(release.guarantee, stated)
-    promise_figures(release.guarantee, stated, horizon, unit, figures)
-    plan = stated["plan"]
+    figures, card, notes = verdict.Figures(), release.card, []
+    horizon, unit = _promised(release.guarantee, card)
+    promise_figures(release.guarantee, card, horizon, unit, figures)
+    plan = card["plan"]
     share = None if "window" in plan else share_of_blocks(plan)
     levels = () if share is None else _LEVELS
     needed = ("window",) if "window" in plan else (*_PLAN, *levels)
     verdict.check_fields("plan", plan, needed, ("ledger_release",))
     if "window" in plan:
         _database_figures(plan["window"], unit, release, figures)
-    for place, each in (*release.windows.items(), *release.blocks.items()):
-        figures.faults += [f"{place}: {fault}" for fault in _of_horizon(each, stated)]
+    for place, member in (*release.windows.items(), *release.blocks.items()):
+        figures.faults += [f"{place}: {fault}" for fault in _of_horizon(member, card)]
     steps: list[Step] = []
     if not release.windows:
         notes.append("No window is released yet: the loss follows from the plan alone.")
@@ -138,26 +138,26 @@ def _horizon(release: HorizonRelease) -> verdict.Verification:
     elif "window" in plan:
         steps = [_database_step(release, unit.max_windows_per_unit, figures)]
     else:
-        own = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
-        found = dict[str, list[Step]]()
-        for level, held in (("window", release.windows), ("block", release.blocks)):
+        limited = release.guarantee.with_limits(max_records_per_unit=unit.max_records_per_unit)
+        by_level = dict[str, list[Step]]()
+        for level, members in (("window", release.windows), ("block", release.blocks)):
             measured = dict.fromkeys(
-                each.measured for each in held.values() if isinstance(each, WindowTables)
+                member.measured for member in members.values() if isinstance(member, WindowTables)
             )
             for tables in measured:
-                of_one = table_steps(release.workload.domain, tables, own)
+                of_one = table_steps(release.workload.domain, tables, limited)
                 if level == "window":
                     figures.loss("window_loss", plan["window_loss"], _together(of_one))
-                most = unit.max_windows_per_unit
-                found[level] = level_steps(of_one, level, most, plan.get("block"))
-                steps += found[level]
+                limit = unit.max_windows_per_unit
+                by_level[level] = level_steps(of_one, level, limit, plan.get("block"))
+                steps += by_level[level]
             if len(measured) > 1:
                 notes.append(
                     f"Not every {level} has the same noise: the losses of all noises add up."
                 )
         if share is not None:
-            blocks = _together(found["block"]) if release.blocks else None
-            _share_figures(share, _together(found["window"]), blocks, release.guarantee, figures)
+            blocks = _together(by_level["block"]) if release.blocks else None
+            _share_figures(share, _together(by_level["window"]), blocks, release.guarantee, figures)
         if share is not None and not release.blocks:
             notes.append("No block is released yet: blocks are assumed to spend their share.")
             part = 1 - Fraction(math.nextafter(share, 0.0))
@@ -165,21 +165,21 @@ def _horizon(release: HorizonRelease) -> verdict.Verification:
     return verdict.judged("horizon", "windows", release.guarantee, steps, figures, notes=notes)
 
 
-def share_of_blocks(stated: Mapping[str, Any]) -> float | None:
+def share_of_blocks(plan: Mapping[str, Any]) -> float | None:
     """Returns the share of the budget that blocks spend; None without blocks."""
-    check_choice("strategy", stated.get("strategy"), ("independent", "levels"))
-    if stated["strategy"] == "independent":
-        if stated.get("block") is not None:
+    check_choice("strategy", plan.get("strategy"), ("independent", "levels"))
+    if plan["strategy"] == "independent":
+        if plan.get("block") is not None:
             condition = "must be absent if only windows are measured"
-            raise InputError("block", stated["block"], condition)
+            raise InputError("block", plan["block"], condition)
         return None
-    checked_integer("block", stated.get("block"), 2)
-    return checked_number("share", stated.get("share"), above=0, below=1)
+    checked_integer("block", plan.get("block"), 2)
+    return checked_number("share", plan.get("share"), above=0, below=1)
 
 
 def promise_figures(
     promise: Guarantee,
-    stated: Mapping[str, Any],
+    parameters: Mapping[str, Any],
     horizon: Horizon,
     unit: WindowUnit,
     figures: verdict.Figures,
@@ -189,7 +189,7 @@ def promise_figures(
     The horizon consists of at most ceil(W / P) runs of P windows, whose epsilons and deltas add up.
     """
     whole = whole_promise(horizon, unit, promise.epsilon, promise.delta, allow_large_delta=True)
-    if stated.get("plan", stated).get("block") is not None:
+    if parameters.get("plan", parameters).get("block") is not None:
         figures.equal("the promise is of the horizon", protects_horizon(horizon, unit), True)
     for name, value in promise.to_json().items():
         figures.equal(f"guarantee.{name}", value, whole.to_json()[name])
@@ -197,7 +197,7 @@ def promise_figures(
     periods = -(-horizon.num_windows // unit.protected_windows)
     if promise.privacy_unit == RECORD:
         periods = 1  # a record is in one window
-    worst = stated.get("worst_case")
+    worst = parameters.get("worst_case")
     verdict.check_fields("worst_case", worst, _WORST)
     assert isinstance(worst, Mapping)
     figures.equal("worst_case.periods", worst.get("periods"), periods)
@@ -207,24 +207,24 @@ def promise_figures(
     figures.same("worst_case.delta", worst.get("delta"), delta)
 
 
-def level_steps(of_one: Iterable[Step], level: str, most: int, block: int | None) -> list[Step]:
+def level_steps(of_one: Iterable[Step], level: str, limit: int, block: int | None) -> list[Step]:
     """Returns the steps of all windows that are protected together, or of all blocks.
 
-    A unit is in at most c = ``most`` windows. Windows are disjoint, so c times the loss of one
+    A unit is in at most c = ``limit`` windows. Windows are disjoint, so c times the loss of one
     window adds up. A unit that is in j windows of a block moves the block's tables j times as
     much. With Laplace noise the total cost is c times as much; with Gaussian noise it is the sum
     of j^2 times as much, which is largest if the c windows are in as few blocks as possible.
     """
     if level == "window":
-        where = f"in {most:,} windows"
-        return [_times(step, where, most, step.loss.repeated(most)) for step in of_one]
+        where = f"in {limit:,} windows"
+        return [_times(step, where, limit, step.loss.repeated(limit)) for step in of_one]
     size = checked_integer("block", block, 2)
-    whole, rest = divmod(most, size)
+    whole, rest = divmod(limit, size)
     squares = whole * size**2 + rest**2
     where, steps = f"in blocks of {size:,} windows", []
     for step in of_one:
         if step.loss.epsilon is not None:
-            steps.append(_times(step, where, most, Loss.pure(most * step.loss.epsilon)))
+            steps.append(_times(step, where, limit, Loss.pure(limit * step.loss.epsilon)))
         else:
             steps.append(_times(step, where, squares, step.loss.repeated(squares)))
     return steps
@@ -248,7 +248,7 @@ def _share_figures(
     spent, whole = windows.epsilon, Fraction(promise.epsilon)
     if blocks is not None:
         losses = [
-            each.mu_squared if each.epsilon is None else each.epsilon for each in (windows, blocks)
+            loss.mu_squared if loss.epsilon is None else loss.epsilon for loss in (windows, blocks)
         ]
         if None in losses:
             return
@@ -260,30 +260,30 @@ def _share_figures(
 
 
 def _database_figures(
-    stated: object, unit: WindowUnit, release: HorizonRelease, figures: verdict.Figures
+    window: object, unit: WindowUnit, release: HorizonRelease, figures: verdict.Figures
 ) -> None:
     """Compares a horizon's promise for one window with its promise for all protected windows."""
-    verdict.check_fields("plan.window", stated, ("mechanism", "guarantee"))
-    assert isinstance(stated, Mapping)
-    own = Guarantee.from_json(stated["guarantee"])
-    one = window_promise(release.horizon, unit, own.epsilon, own.delta)
-    for name, value in own.to_json().items():
+    verdict.check_fields("plan.window", window, ("mechanism", "guarantee"))
+    assert isinstance(window, Mapping)
+    guarantee = Guarantee.from_json(window["guarantee"])
+    one = window_promise(release.horizon, unit, guarantee.epsilon, guarantee.delta)
+    for name, value in guarantee.to_json().items():
         figures.equal(f"plan.window.guarantee.{name}", value, one.to_json()[name])
-    for place, each in release.windows.items():
-        assert isinstance(each, SyntheticDatabase)
-        figures.equal(f"window {place}: mechanism", each.mechanism, stated["mechanism"])
+    for place, database in release.windows.items():
+        assert isinstance(database, SyntheticDatabase)
+        figures.equal(f"window {place}: mechanism", database.mechanism, window["mechanism"])
 
 
-def _of_horizon(release: WindowTables | SyntheticDatabase, stated: Mapping[str, Any]) -> list[str]:
+def _of_horizon(release: WindowTables | SyntheticDatabase, card: Mapping[str, Any]) -> list[str]:
     """Returns the differences between the card of a window and the card of the horizon."""
     said = release.plan
     if isinstance(release, SyntheticDatabase):
         said = said["windows"]
         verdict.check_fields("windows", said, (*_PROMISE, "window", "horizon_id", "number"), _FREE)
-    own = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
-    known = {**stated["plan"], **{name: stated[name] for name in _PROMISE}}
-    whole = {name: value for name, value in known.items() if name not in _FREE}
-    return [*misread(release), *verdict.differences(own, whole)]
+    terms = {name: said[name] for name in said if name not in _FREE and name not in _OWN}
+    promised = {**card["plan"], **{name: card[name] for name in _PROMISE}}
+    whole = {name: value for name, value in promised.items() if name not in _FREE}
+    return [*misread(release), *verdict.differences(terms, whole)]
 
 
 def _scaled(loss: Loss, factor: Fraction) -> Loss:
@@ -326,36 +326,36 @@ def _with_other_level(step: Step, part: Fraction) -> Step:
     )
 
 
-def _planned_step(plan: Mapping[str, Any], most: int) -> Step:
+def _planned_step(plan: Mapping[str, Any], limit: int) -> Step:
     """Returns the step that the plan of a horizon states, for use before any window is released."""
     loss, declared = Loss.nothing(), plan.get("window_loss")
     if isinstance(declared, Mapping):
         loss = Loss.from_json(declared)
     bounds = loss_json(loss).items()
-    stated = ", ".join(f"{name} {above(bound)}" for name, bound in bounds).replace("_squared", "^2")
+    losses = ", ".join(f"{name} {above(bound)}" for name, bound in bounds).replace("_squared", "^2")
     return Step(
-        f"measure {most:,} windows, as planned",
-        f"{most:,} times: the loss of one window, as stated",
+        f"measure {limit:,} windows, as planned",
+        f"{limit:,} times: the loss of one window, as stated",
         WINDOWS,
-        f"{most:,} x ({stated})",
-        loss.repeated(most),
+        f"{limit:,} x ({losses})",
+        loss.repeated(limit),
     )
 
 
 def _database_step(release: HorizonRelease, number: int, figures: verdict.Figures) -> Step:
     """Returns the step of the synthetic databases of c windows; verifies each database alone."""
-    words, most = "", list[Loss]()
-    for place, each in release.windows.items():
-        assert isinstance(each, SyntheticDatabase)
-        found = verify_database(each)
-        figures.number += found.num_figures
-        figures.faults += [f"window {place}: {fault}" for fault in found.faults]
-        loss = composed(step.loss for step in found.steps)
-        words = found.together.numbers
-        if loss not in most:
-            most.append(loss)
+    words, losses = "", list[Loss]()
+    for place, database in release.windows.items():
+        assert isinstance(database, SyntheticDatabase)
+        verification = verify_database(database)
+        figures.number += verification.num_figures
+        figures.faults += [f"window {place}: {fault}" for fault in verification.faults]
+        loss = composed(step.loss for step in verification.steps)
+        words = verification.together.numbers
+        if loss not in losses:
+            losses.append(loss)
     formula = f"{number:,} times: what one window reveals"
-    loss = composed(each.repeated(number) for each in _largest(most))
+    loss = composed(part.repeated(number) for part in _largest(losses))
     what = f"synthetic databases of {number:,} windows"
     return Step(what, formula, WINDOWS, f"one window: {words}", loss)
 

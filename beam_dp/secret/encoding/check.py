@@ -67,7 +67,7 @@ class ColumnCheck:
         inner = self._unclipped(column, codes)
         texts = [_shown(value) for value in column]
         fates = {(code, is_clipped): self._fate(code, is_clipped) for code, is_clipped in inner}
-        pairs = zip(texts, (fates[each] for each in inner), strict=True)
+        pairs = zip(texts, (fates[pair] for pair in inner), strict=True)
         self.fates.update(pairs)
         self.codes.update(codes.tolist())
         for parts, here in ((self.left_out, codes == LEFT_OUT), (self.kept, codes != LEFT_OUT)):
@@ -87,7 +87,7 @@ class ColumnCheck:
     def ordered_fates(self) -> list[tuple[tuple[str, str], int]]:
         """Returns each value with its fate and number of rows, left-out values first."""
         return sorted(
-            self.fates.items(), key=lambda each: (each[0][1] != LEFT_OUT_FATE, -each[1], each[0])
+            self.fates.items(), key=lambda item: (item[0][1] != LEFT_OUT_FATE, -item[1], item[0])
         )
 
     def to_json(self, limit: int) -> dict[str, Any]:
@@ -129,7 +129,7 @@ class ColumnCheck:
         for form, cure in () if isinstance(attribute, ListedAttribute) else _OTHER_FORMS:
             like = [value for value in values if re.fullmatch(form, value.strip())]
             hints += [f"{shown(like[0])}: {cure}"] if like else []
-        levels = {_looks(str(each)): str(each) for each in getattr(attribute, "values", ())}
+        levels = {_looks(str(level)): str(level) for level in getattr(attribute, "values", ())}
         for value in values:
             level = levels.get(_looks(value), value)
             signs = ", ".join(f"U+{ord(sign):04X}" for sign in sorted({*value} ^ {*level}))

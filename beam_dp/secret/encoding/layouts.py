@@ -122,11 +122,11 @@ def by_values(
         return by_values(array.storage, read)
     if is_indirect(array.type):
         values, places = values_and_places(array)
-        return tuple(gather(each, places) for each in by_values(values, read))
+        return tuple(gather(column, places) for column in by_values(values, read))
     if not pa.types.is_union(array.type):
         return read(array)
     size = len(array)
-    empty = tuple(np.zeros((*each.shape[:-1], size), each.dtype) for each in read(pa.nulls(0)))
+    empty = tuple(np.zeros((*part.shape[:-1], size), part.dtype) for part in read(pa.nulls(0)))
     for rows, child, places in union_parts(array):
         for whole, part in zip(empty, by_values(child, read), strict=True):
             whole[..., rows] = part[..., places]
@@ -223,9 +223,9 @@ def _parse(
     result[readable] = pc.cast(values.filter(plain), arrow_type).to_numpy(zero_copy_only=False)
     rest = np.flatnonzero(~readable & not_null(values))
     distinct = values.take(rest).dictionary_encode()
-    found = [read(text) for text in distinct.dictionary.to_pylist()]
-    valid = np.array([value is not None for value in found], np.bool_)
-    numbers = np.array([0 if value is None else value for value in found], dtype)
+    results = [read(text) for text in distinct.dictionary.to_pylist()]
+    valid = np.array([value is not None for value in results], np.bool_)
+    numbers = np.array([0 if value is None else value for value in results], dtype)
     which = distinct.indices.to_numpy(zero_copy_only=False)
     readable[rest] = valid[which]
     result[rest] = numbers[which]

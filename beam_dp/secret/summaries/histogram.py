@@ -58,13 +58,13 @@ class Marginals:
         ordered = tuple(self.domain.names[axis] for axis in sorted(set(axes)))
         if len(ordered) != len(attributes):
             raise InputError("attributes", attributes, "must be distinct")
-        held = ordered
-        if held not in self.tables:  # often true, and there may be thousands of tables
+        source = ordered
+        if source not in self.tables:  # often true, and there may be thousands of tables
             holders = [key for key in self.tables if set(key) >= set(ordered)]
             if not holders:
                 raise InputError("attributes", attributes, "are not in any table")
-            held = min(holders, key=lambda key: self.tables[key].size)
-        table = marginal_tables(self.tables[held], held, [ordered])[ordered]
+            source = min(holders, key=lambda key: self.tables[key].size)
+        table = marginal_tables(self.tables[source], source, [ordered])[ordered]
         return table.transpose([ordered.index(name) for name in attributes])
 
 

@@ -388,8 +388,8 @@ class CountValues(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[bytes]:
         """Encodes values, limits what each unit adds, and adds up the weights of each value."""
         unit, declared = self.guarantee.privacy_unit, self.columns.declared
-        known = () if declared is None else declared.attributes
-        domain = Domain((*known, *self.columns.attributes))
+        attributes = () if declared is None else declared.attributes
+        domain = Domain((*attributes, *self.columns.attributes))
         batches = records | "Batches" >> DomainBatches(domain, unit)
         encode = beam.ParDo(_EncodeValues(self.columns, unit))
         if unit == RECORD:
@@ -400,8 +400,8 @@ class CountValues(beam.PTransform):
         words = ValueWords()
         send = functools.partial(send_as_one, words)
         partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
-        most = self.guarantee.max_records_per_unit
-        keep = beam.ParDo(_KeepValues(len(self.columns.texts), most))
+        limit = self.guarantee.max_records_per_unit
+        keep = beam.ParDo(_KeepValues(len(self.columns.texts), limit))
         kept = (
             encoded[KEYS]
             | "Partition" >> partition.with_output_types(tuple[int, bytes])

@@ -85,8 +85,8 @@ def of_each_window(
     elements: Callable[[int], Iterable[tuple[int, bytes]]],
 ) -> beam.PCollection[tuple[int, bytes]]:
     """Emits the given elements for every window, with timestamps inside the window."""
-    each = beam.ParDo(_OfEachWindow(horizon, elements)).with_output_types(tuple[int, bytes])
-    return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> each
+    emit = beam.ParDo(_OfEachWindow(horizon, elements)).with_output_types(tuple[int, bytes])
+    return pipeline | "Begin" >> beam.Impulse() | "Of each window" >> emit
 
 
 @dataclasses.dataclass(eq=False, repr=False)
@@ -255,15 +255,15 @@ class _CountInOrder(beam.DoFn):
         due = next_window.read() or 0
         if number != due:
             waiting.add(number)
-            for each in rows:
-                early.add((number, each))
+            for row in rows:
+                early.add((number, row))
             return
         here = {due: list(rows)}
         numbers = set(waiting.read())
         if due + 1 in numbers:  # otherwise skip reading the waiting rows, which may be many
             here = {**here, **{window: [] for window in numbers}}
-            for window, each in early.read():
-                here[window].append(each)
+            for window, row in early.read():
+                here[window].append(row)
             waiting.clear()
             early.clear()
         remembered = before = _read(kept.read())
@@ -277,8 +277,8 @@ class _CountInOrder(beam.DoFn):
             kept.write(remembered.to_bytes())
         for window, those in here.items():
             waiting.add(window)
-            for each in those:
-                early.add((window, each))
+            for row in those:
+                early.add((window, row))
 
     def _count(
         self, number: int, rows: list[bytes], remembered: KeptWindows

@@ -162,8 +162,8 @@ def _refuse_elsewhere(queries: beam.PCollection[Any]) -> None:
         raise InputError("queries", "unbounded", condition)
     name = type(queries.pipeline.runner).__name__
     if name not in LOCAL_RUNNERS:
-        known = ", ".join(LOCAL_RUNNERS)
-        condition = f"must be on this machine if a run is saved or resumed: {known}"
+        names = ", ".join(LOCAL_RUNNERS)
+        condition = f"must be on this machine if a run is saved or resumed: {names}"
         raise InputError("runner", name, condition)
 
 
@@ -263,14 +263,14 @@ class _AnswerStream(beam.DoFn):
         head: Any = _HEAD,
         log: Any = _LOG,
     ) -> Iterator[AnswerBatch]:
-        known = head.read()
+        stored = head.read()
         # No run is cached while answering: after a failure, it would be ahead of the state.
         kept, self._kept = self._kept, None
-        if known is None:
+        if stored is None:
             run_id, number = self._noise.draw_id(), 0
             run = self.starter.new_run(shards, self._noise)
         else:
-            version, run_id, number, state = known
+            version, run_id, number, state = stored
             if kept is not None and kept[0] == version:
                 run = kept[1]
             else:
@@ -326,7 +326,7 @@ class AnswerWorkload(ShowsPromise):
         nothing = dict.fromkeys(
             ("value", "standard_error", "bound", "route", "updates_left", "questions_left")
         )
-        stated = {
+        statement = {
             "standard_error": plan.standard_error,
             "bound": plan.bound(),
             "route": "measured",
@@ -340,7 +340,7 @@ class AnswerWorkload(ShowsPromise):
             elif line.query not in places:
                 raise InputError("query", line.text, "must be in the workload of the plan")
             else:
-                self.rows.append((row | stated, places[line.query]))
+                self.rows.append((row | statement, places[line.query]))
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[AnswerBatch]:
         """Counts records, then draws the answers."""
@@ -360,12 +360,12 @@ def _workload_answers(
 ) -> list[AnswerBatch]:
     histogram = HistogramAccumulator(plan.workload.domain).from_shards(shards)
     values = plan.answered(histogram.counts, noise)
-    told = [each for each in asked if each[1] is None or each[1] in values]
+    answered = [line for line in asked if line[1] is None or line[1] in values]
     if isinstance(plan, TopQueriesPlan):
         # Chosen queries by rank, then refused lines in their order.
         ranks: dict[int | None, int] = {place: rank for rank, place in enumerate(values)}
-        told.sort(key=lambda each: ranks.get(each[1], len(ranks)))
-    rows = [row if place is None else {**row, "value": values[place]} for row, place in told]
+        answered.sort(key=lambda line: ranks.get(line[1], len(ranks)))
+    rows = [row if place is None else {**row, "value": values[place]} for row, place in answered]
     public = None if plan.num_records == "noisy" else plan.num_records
     return answer_batches(noise.draw_id(), public, rows)
 

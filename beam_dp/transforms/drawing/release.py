@@ -190,7 +190,7 @@ class ReleaseEarlier(ShowsPromise):
         plan = self.plan
         if isinstance(plan, DomainPlan):
             count = "Count values" >> CountValues(plan.columns, plan.whole)
-            num_cells = sum(each.num_levels for each in plan.columns.leaves)
+            num_cells = sum(leaves.num_levels for leaves in plan.columns.leaves)
         else:
             unit = plan.whole.privacy_unit
             count = "Count units" >> CountUnits(plan.declared, unit, plan.max_records)

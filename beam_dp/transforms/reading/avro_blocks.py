@@ -85,14 +85,14 @@ def _union(kind: Schema) -> list[Schema]:
 
 
 def _column_type(kind: Schema, named: Mapping[str, Schema]) -> ColumnType:
-    members = [named.get(each, each) if isinstance(each, str) else each for each in _union(kind)]
+    members = [named.get(part, part) if isinstance(part, str) else part for part in _union(kind)]
     # A union is readable only if a member other than null is readable.
     values = [member for member in members if _stored(member) is not Kind.UNKNOWN] or members
-    is_alone = [_base(each) in _INTEGERS for each in values].count(True) < 2
+    is_alone = [_base(value) in _INTEGERS for value in values].count(True) < 2
     return ColumnType(
         " or ".join(map(_name, members)),
         frozenset(_meaning(value, is_alone) for value in values),
-        stored=frozenset(_stored(each) for each in values),
+        stored=frozenset(_stored(value) for value in values),
     )
 
 
@@ -135,9 +135,9 @@ def _check_json_depth(schema: Schema) -> None:
     for _ in range(_MAX_JSON_DEPTH):
         level = [
             below
-            for each in level
-            if isinstance(each, (dict, list))
-            for below in (each.values() if isinstance(each, dict) else each)
+            for node in level
+            if isinstance(node, (dict, list))
+            for below in (node.values() if isinstance(node, dict) else node)
         ]
     if level:
         raise FileError(_TOO_DEEP)
@@ -146,12 +146,12 @@ def _check_json_depth(schema: Schema) -> None:
 def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int:
     """Returns how deep a type is nested; ``depths`` maps type names to depths (None: unknown)."""
     if isinstance(kind, str):
-        known = 0 if kind in _PRIMITIVES else depths[kind]
-        if known is None:
+        inner = 0 if kind in _PRIMITIVES else depths[kind]
+        if inner is None:
             raise FileError(f"must not have a recursive schema: {kind!r} may contain itself")
-        if level + known > MAX_DEPTH:
+        if level + inner > MAX_DEPTH:
             raise FileError(_TOO_DEEP)
-        return known
+        return inner
     if level >= MAX_DEPTH:
         raise FileError(_TOO_DEEP)
     below: list[Schema] = kind
@@ -162,8 +162,8 @@ def _check_depth(kind: Schema, level: int, depths: dict[str, int | None]) -> int
         name = kind.get("name")
         depths |= {} if name is None else {name: None}
     depth = 1
-    for each in below:
-        depth = max(depth, 1 + _check_depth(each, level + 1, depths))
+    for member in below:
+        depth = max(depth, 1 + _check_depth(member, level + 1, depths))
     if name is not None:
         depths[name] = depth
     return depth
@@ -187,16 +187,16 @@ class AvroHeader:
 
 def read_header(file: IO[bytes]) -> AvroHeader:
     """Returns the header of an Avro file, opened at its beginning."""
-    found, length = read_metadata(file)
-    schema = parse_schema(found["meta"]["avro.schema"])
+    metadata, length = read_metadata(file)
+    schema = parse_schema(metadata["meta"]["avro.schema"])
     plain = _without_times(schema)
     meta = {
         "avro.schema": json.dumps(plain).encode(),
-        "avro.codec": found["meta"].get("avro.codec", b"null"),
+        "avro.codec": metadata["meta"].get("avro.codec", b"null"),
     }
-    header = encode(HEADER, {**found, "meta": meta})
+    header = encode(HEADER, {**metadata, "meta": meta})
     types, times = column_types(schema), time_types(schema)
-    return AvroHeader(types, times, plain, header, length, found["sync"])
+    return AvroHeader(types, times, plain, header, length, metadata["sync"])
 
 
 def unreadable_codec(header: AvroHeader) -> str | None:

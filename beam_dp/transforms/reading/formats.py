@@ -51,12 +51,12 @@ class Wanted:
     integers: Collection[str] = ()
     times: Collection[str] = ()
 
-    def of(self, path: str, known: Sequence[str]) -> list[str]:
-        """Returns the columns to read from a file with the columns ``known``."""
+    def of(self, path: str, names: Sequence[str]) -> list[str]:
+        """Returns the columns to read from a file with the columns ``names``."""
         if self.columns is None:
-            return list(known)
+            return list(names)
         for column in self.columns:
-            if known.count(column) != 1:  # schemas are public
+            if names.count(column) != 1:  # schemas are public
                 raise ReadError(f"{path}: has no column {column!r}, or more than one")
         return list(self.columns)
 

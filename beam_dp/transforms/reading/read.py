@@ -60,10 +60,10 @@ def plain_path(argument: str, path: str) -> str:
     """Returns the local path of a ``file:///PATH`` URL; returns other paths unchanged."""
     if not path.lower().startswith(_FILE):
         return path
-    found = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
-    if not found.startswith("/"):
+    local = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
+    if not local.startswith("/"):
         raise InputError(argument, path, "must be file:///PATH, or a path")
-    return found
+    return local
 
 
 def _pattern_in(folder: str) -> str:
@@ -300,7 +300,7 @@ class ReadRecords(RecordSource):
         """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
         # Lines that are no records are added to ``faults``, by what is wrong.
         # Raises ReadError if the file is damaged or missing, or lacks a column.
-        times = [*times, *(each.name for each in attributes if isinstance(each, TimeAttribute))]
+        times = [*times, *(time.name for time in attributes if isinstance(time, TimeAttribute))]
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             if may_lack:

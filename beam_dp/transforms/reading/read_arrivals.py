@@ -86,29 +86,29 @@ class SeenFiles:
 
     def counted(
         self,
-        found: Iterable[FoundFile],
+        present: Iterable[FoundFile],
         settled: float = -math.inf,
         *,
         may_be_removed: bool = True,
     ) -> list[FoundFile]:
         """Returns the present files that count."""
         with self._look() as look:
-            known = {path: row for path, *row in look.execute("SELECT * FROM files")}
+            rows = {path: row for path, *row in look.execute("SELECT * FROM files")}
             (before,) = look.execute("SELECT settled FROM horizon").fetchone()
-            files = {_absolute(file.path): file for file in found}
+            files = {_absolute(file.path): file for file in present}
             for path, file in files.items():
-                if path not in known:
-                    known[path] = [*file[1:], file.modified >= before]
-                    look.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (path, *known[path]))
-                elif known[path][:2] != [*file[1:]]:
+                if path not in rows:
+                    rows[path] = [*file[1:], file.modified >= before]
+                    look.execute("INSERT INTO files VALUES (?, ?, ?, ?)", (path, *rows[path]))
+                elif rows[path][:2] != [*file[1:]]:
                     condition = "must not change before its horizon is over, but has changed"
                     raise InputError("input", path, condition)
-            gone = [path for path, row in known.items() if row[-1] and path not in files]
+            gone = [path for path, row in rows.items() if row[-1] and path not in files]
             if gone and not may_be_removed:
                 condition = "must not be removed before its horizon is over: it was read"
                 raise InputError("input", gone[0], condition)
             look.execute("UPDATE horizon SET settled = max(settled, ?)", (settled,))
-        return [file for path, file in files.items() if known[path][-1]]
+        return [file for path, file in files.items() if rows[path][-1]]
 
     @contextlib.contextmanager
     def _look(self) -> Iterator[sqlite3.Connection]:

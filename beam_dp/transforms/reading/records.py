@@ -106,8 +106,8 @@ def _is_record(kind: type) -> bool:
 def _kinds(kind: Any) -> Iterator[Kind]:
     if isinstance(kind, typehints.UnionConstraint):
         # A union is readable only if a member other than null is readable.
-        for each in set(kind.union_types) - {type(None)}:
-            yield from _kinds(each)
+        for member in set(kind.union_types) - {type(None)}:
+            yield from _kinds(member)
     elif isinstance(kind, type):
         yield from _kinds_of_class(kind)
     else:
