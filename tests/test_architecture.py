@@ -23,7 +23,7 @@ BEAM_SIDE = ("beam_dp/transforms/", "pipelines/")
 # What extras bring, imported where it is used; and what Beam itself is made of.
 UNDECLARED_ALLOWED = {
     "beam_dp/views/cells.py": ("pandas",),
-    "beam_dp/views/synthetic_database.py": ("pandas",),
+    "beam_dp/views/columns.py": ("pandas",),
     "beam_dp/views/terminal.py": ("matplotlib",),
     "beam_dp/domain/schemas/sql.py": ("sqlglot",),
     "beam_dp/storage/amazon.py": ("boto3", "botocore"),

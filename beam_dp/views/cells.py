@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,6 @@ from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import OrderedAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.privacy.noise.bound import NOISY_SHARE
-from beam_dp.queries.workload import Workload
 from beam_dp.releases.earlier_stage import CUT, ONE_BIN, SEPARATOR
 from beam_dp.releases.error_bars import Estimate
 from beam_dp.views.terminal import counted, some
@@ -60,6 +59,11 @@ class Cell:
         return margin is not None and margin <= NOISY_SHARE * self.answer.value
 
     @property
+    def is_absent(self) -> bool:
+        """Whether noise may explain all that the cell holds."""
+        return self.answer.margin is not None and self.answer.value <= self.answer.margin
+
+    @property
     def is_missed(self) -> bool:
         """Whether the truth is known and outside the error bar."""
         if self.truth is None or self.answer.margin is None:
@@ -85,9 +89,6 @@ class Answers(Protocol):
 
         Asking for all tables in one call costs little more than asking for one table.
         """
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """Returns the tables of pairs of attributes, level by level, without errors."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -213,16 +214,6 @@ def _span(first: str, last: str) -> str:
     low, high = first.partition(", "), last.partition(", ")
     are_bins = first.startswith("[") and last.startswith("[") and low[1] and high[1]
     return f"{low[0]}, {high[2]}" if are_bins else f"{first} to {last}"
-
-
-def values_of(
-    domain: Domain, answer: Callable[[Workload], Sequence[Any]], pairs: Sequence[tuple[int, ...]]
-) -> list[NDArray[np.float64]]:
-    """Returns the tables of pairs of attributes, level by level, without errors."""
-    if not pairs:
-        return []
-    names = tuple(tuple(domain.names[axis] for axis in axes) for axes in pairs)
-    return [marginal.values for marginal in answer(Workload(domain, names))]
 
 
 def summed_groups(values: NDArray[Any], groups: Groups) -> NDArray[Any]:

@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.dates import TimeAttribute
@@ -31,7 +30,7 @@ from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.release import Release
 from beam_dp.views import terminal
 from beam_dp.views.cells import Asked, Cell, Truth, groups_of
-from beam_dp.views.marginals import RULE, Marginals, bar_words, figure
+from beam_dp.views.marginals import Marginals, bar_words, figure
 from beam_dp.views.page import Told, noise_words, noisy_number_fact
 from beam_dp.views.pictures import MAX_COLUMNS, vertical_bars
 from beam_dp.views.terminal import print_shown, print_table, print_wrapped, together_text
@@ -71,15 +70,14 @@ def report(release: IntervalRelease, truth: Truth | None) -> Told:
     """Returns the sections about the counts, also up to each value, and the noise."""
     answers = IntervalAnswers(release)
     marginals = Marginals(answers, [0], [], truth)
-    *others, noisy = marginals.sections().items()
     facts = {
         **noisy_number_fact(release),
         "Error of an interval": f"{terminal.short(math.sqrt(release.mean_squared_error))} records"
         " (root mean square)",
     }
-    sections = dict([*others, ("Up to each value", _up_to(answers, truth)), noisy])
+    sections = {**marginals.sections(), "Up to each value": _up_to(answers, truth)}
     what = f"Counts of all intervals of {release.attribute.name[:60]}"
-    return Told(what, marginals.headline(), RULE, facts, sections, noise_words(release.noise))
+    return Told(what, *marginals.headlines(), facts, sections, noise_words(release.noise))
 
 
 def _up_to(answers: IntervalAnswers, truth: Truth | None) -> str:
@@ -118,10 +116,6 @@ class IntervalAnswers:
             for _, (groups,) in tables
         ]
         return [self.between(*end) for end in ends]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``; interval counts have one attribute and, therefore, no pairs."""
-        return []
 
     def between(self, firsts: Sequence[int], lasts: Sequence[int]) -> list[Estimate]:
         """Returns the numbers of records from first to last codes."""

@@ -1,11 +1,11 @@
-"""The sections about marginals: attributes, pairs, noisy cells, and errors."""
+"""The sections about marginals: columns, pairs, larger tables, and errors."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -17,42 +17,40 @@ from beam_dp.views.cells import (
     Answers,
     Asked,
     Cell,
+    Group,
     Groups,
     Truth,
     cells_of,
     groups_of,
     single_levels,
 )
+from beam_dp.views.columns import ColumnState, column_state, column_table, counted_states
 from beam_dp.views.markup import folded, paragraph, table, text
 from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, in_words, legend
-from beam_dp.views.terminal import counted, short
+from beam_dp.views.terminal import NAMED, short, words_of
 
 # The largest total size of the pictures; with this limit, a report stays under 2 MB.
 _PICTURE_BYTES = 900_000
-MAX_PAIRS = 400  # the number of pairs among which the strongest pairs are searched
-_OPEN_PICTURES = 24  # further attributes are folded
+MAX_PAIRS = 400  # the number of pairs that are examined
 _SHOWN_PAIRS = 6
+# A pair is shown if noise alone would give as much with a chance of about 1 in 30,000 (standard
+# deviations), and if its Cramer's V is not tiny.
+_CLEAR, _TINY = 4.0, 0.05
+_MARGIN = 1.96  # standard errors in an error bar
 _SHOWN_LARGER = 12  # the number of tables of three or more attributes, and of rows per table
 _LARGER_CELLS = 2**15  # tables with more cells are not shown
 _GROUPED_CELLS = 2**10  # in tables with more cells, levels are grouped
 _MAX_CELLS = 50_000
-_PAIR_CELLS = 2**14
-_SHOWN_CELLS = 40
-_LISTED = 3  # the number of names in a sentence
 _WAYS = "single attributes", "pairs", "larger tables"
-_MATRIX = range(3, 17)  # the numbers of attributes for which all pairs are drawn as one map
 _MOST_THRESHOLDS = 0.95  # the share of cells for which the headline's count is large enough
+COLUMNS = "Columns"
+_RULE = "A count is good if its error bar (95 %) is at most half of it."
 _BAR_KINDS = (
     "Error bars from the noise alone are true for any data. Approximate error bars are"
     " predicted, for attributes that were measured together. Model-based error bars are predicted,"
     " for attributes that were not measured together. All of them are about the noise. If the"
     " records are a sample of a larger population, the error of sampling comes on top."
 )
-RULE = (
-    "A cell is one level of an attribute, or one combination of levels of two attributes. A cell is"
-    " good if its 95 % error bar is at most half of its count."
-)
-_ADVICE = "Leave these cells out of conclusions, or sum them with their neighbours."
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -67,101 +65,130 @@ class Marginals:
     # The counts of the released records in a table, if the release has records.
     of_records: Callable[[Axes, Groups], NDArray[np.float64]] | None = None
     about_counts: str = "Numbers of records, with error bars."
-    about_pairs: str = "Noise makes weak pairs look stronger than they are."
+    about_pairs: str = ""
+    # Of each column with found bins: the share of the records that an end may hide, and whether
+    # far values may be cut.
+    ends: Mapping[str, tuple[float, bool]] = dataclasses.field(default_factory=dict)
 
-    def headline(self) -> str:
-        """Returns a sentence that says for which counts the release is good."""
-        return headline([cell for cells in self._tables.values() for cell in cells])
+    def headlines(self) -> tuple[str, str]:
+        """Returns which columns are good, and for which counts they are."""
+        counts = headline([cell for cells in self._tables.values() for cell in cells])
+        if len(self.states) == 1:
+            return counts, _RULE
+        states, names = counted_states(self.states.values())
+        return states, f"{names}{counts.partition(':')[0]}. {self._pair_words}"
 
     def sections(self) -> dict[str, str]:
-        """Returns the sections by title; the first one needs exact counts."""
-        title = "Each attribute" if len(self.singles) > 1 else "The attribute"
+        """Returns the sections by title; that of the truth needs exact counts."""
         return {
+            COLUMNS: self._state_section(),
             "Compared with the truth": "" if self.truth is None else self._error_section(),
-            title: self._single_section(),
+            "Pictures": self._single_section(),
             "Pairs": self._pair_section(),
-            "Three or more attributes": self._larger_section(),
-            "What is too noisy": self._noisy_section(),
+            "Three or more columns": self._larger_section(),
         }
+
+    @cached_property
+    def states(self) -> dict[int, ColumnState]:
+        """What each column is good for."""
+        attributes, none = self.answers.domain.attributes, (0.0, False)
+        named = [(axis, attributes[axis]) for axis in self.singles]
+        return {
+            axis: column_state(column, self._tables[axis,], *self.ends.get(column.name, none))
+            for axis, column in named
+        }
+
+    def _state_section(self) -> str:
+        names, related = self.answers.domain.names, self._related
+        rows = [
+            (axis, state, words_of([names[sum(axes) - axis] for axes in related if axis in axes]))
+            for axis, state in self.states.items()
+        ]
+        return column_table(rows, len(self._figures))
 
     def _names(self, axes: Axes) -> tuple[str, ...]:
         return tuple(self.answers.domain.names[axis] for axis in axes)
 
-    def _single_section(self) -> str:
-        asked = [self._grouped(axis) for axis in self.singles]
+    @cached_property
+    def _figures(self) -> list[str]:
+        """The pictures of the first columns, as many as fit in a page."""
+        asked = [((axis,), (self._groups(axis, MAX_COLUMNS),)) for axis in self.singles]
         tables = cells_of(self.answers, asked, self.truth)
         figures = list(map(self._single, self.singles, tables))
         sizes = itertools.accumulate(map(len, figures))
-        drawn = figures[: sum(size <= _PICTURE_BYTES for size in sizes)]
-        rest, closed = len(figures) - len(drawn), drawn[_OPEN_PICTURES:]
-        more = f"{rest:,} more attributes are not shown: run beam-dp answer DIR --marginal NAME"
+        return figures[: sum(size <= _PICTURE_BYTES for size in sizes)]
+
+    def _single_section(self) -> str:
+        rest = len(self.singles) - len(self._figures)
+        more = f"{rest:,} more columns are not shown: run beam-dp answer DIR --marginal NAME"
         parts = [
             paragraph(text(self.about_counts, 400), "muted"),
             legend(has_truth=self.truth is not None, is_map=False),
-            pictures(drawn[:_OPEN_PICTURES]),
-            folded(counted(len(closed), "more attribute"), pictures(closed)),
+            pictures(self._figures),
             paragraph(text(more)) if rest else "",
             folded("What kinds of error bars mean", paragraph(_BAR_KINDS)),
         ]
         return "".join(parts)
 
-    def _grouped(self, axis: int) -> Asked:
-        """Returns the table to ask for: one attribute, with one group of levels per drawn bar."""
-        is_named = self.answers.domain.attributes[axis].kind == "categorical"
-        limit = MAX_ROWS if is_named else MAX_COLUMNS
-        return (axis,), (groups_of(self.answers, axis, limit),)
+    def _groups(self, axis: int, limit: int) -> list[Group]:
+        """Returns groups of levels, without null and other where noise explains their counts."""
+        attribute, cells = self.answers.domain.attributes[axis], self._tables[axis,]
+        quiet = [
+            [code]
+            for code in (attribute.other_code, attribute.null_code)
+            if code is not None and len(cells) == attribute.size and cells[code].is_absent
+        ]
+        is_text = attribute.kind == "categorical"
+        groups = groups_of(self.answers, axis, MAX_ROWS if is_text else limit)
+        return [group for group in groups if group.codes.tolist() not in quiet] or groups
 
     def _single(self, axis: int, cells: Sequence[Cell]) -> str:
         attribute = self.answers.domain.attributes[axis]
-        note = "" if len(cells) == attribute.size else f"{attribute.size:,} levels, grouped. "
+        is_grouped = len(cells) < attribute.num_levels
+        words = f"{self.states[axis].word.capitalize()}. " + bar_words(cells)
+        words += f" {attribute.size:,} levels, grouped." * is_grouped
         drawn = [bars(f"Records by {attribute.name[:80]}", cells)]
         kind = "wide" if len(self.singles) == 1 else ""
-        return figure(attribute.name, note + bar_words(cells), drawn, cells, kind)
+        inside = figure(attribute.name, words, drawn, cells, kind)
+        return inside.replace("<figure", f'<figure id="column-{axis}"', 1)
+
+    @cached_property
+    def _related(self) -> dict[Axes, float]:
+        """Cramer's V of the pairs that show more than noise, the largest first."""
+        shape, strengths = self.answers.domain.shape, {}
+        for axes, cells in self._tables.items():
+            if len(axes) == 2:
+                strength, excess = relation(cells, [shape[axis] for axis in axes])
+                if strength > _TINY and excess > _CLEAR:
+                    strengths[axes] = strength
+        return dict(sorted(strengths.items(), key=lambda pair: -pair[1]))
+
+    @cached_property
+    def _pair_words(self) -> str:
+        """How many pairs show more than noise; empty if there are none."""
+        pairs = [cells for axes, cells in self._tables.items() if len(axes) == 2]
+        if pairs and all(cell.answer.margin is None for cells in pairs for cell in cells):
+            return "No errors of pairs are stated, so noise may cause what you see."
+        words = f"Pairs that show more than noise: {len(self._related):,} of {len(pairs):,}."
+        return words if pairs else ""
 
     def _pair_section(self) -> str:
-        shape = self.answers.domain.shape
-        sized = [(axes, [shape[axis] for axis in axes]) for axes in self.pairs]
-        pairs = [axes for axes, size in sized if min(size) > 1 and math.prod(size) <= _PAIR_CELLS]
-        strengths = map(cramers_v, self.answers.values(pairs))
-        ranked = sorted(zip(strengths, pairs, strict=True), key=lambda pair: -pair[0])
-        if not ranked:
+        if not self._pair_words:
             return ""
-        shown = ranked[:_SHOWN_PAIRS]
-        asked = [
-            (axes, [groups_of(self.answers, axis, MAX_ROWS) for axis in axes]) for _, axes in shown
-        ]
+        shown, others = [*self._related][:_SHOWN_PAIRS], [*self._related][_SHOWN_PAIRS:]
+        asked = [(axes, [self._groups(axis, MAX_ROWS) for axis in axes]) for axes in shown]
         tables = cells_of(self.answers, asked, self.truth)
         figures = [
-            self._pair(strength, axes, groups, cells)
-            for (strength, axes), (_, groups), cells in zip(shown, asked, tables, strict=True)
+            self._pair(self._related[axes], axes, groups, cells)
+            for (axes, groups), cells in zip(asked, tables, strict=True)
         ]
-        which = f"The {len(figures)} strongest of {len(ranked):,} pairs"
-        if len(ranked) == len(figures):
-            which = "The only pair" if len(ranked) == 1 else f"All {len(ranked)} pairs"
-        words = (
-            f"{which}, by Cramer's V: 0 if two attributes are independent, 1 if one determines the"
-            f" other. {self.about_pairs} Colours follow the square root of the number."
-        )
-        return (
-            paragraph(text(words, 600), "muted")
-            + legend(has_truth=self.truth is not None, is_map=True)
-            + pictures([self._matrix({axes: value for value, axes in ranked}), *figures])
-        )
-
-    def _matrix(self, strengths: dict[Axes, float]) -> str:
-        """Returns the strengths of all pairs as one map; empty for few or many attributes."""
-        axes = sorted({axis for pair in strengths for axis in pair})
-        if len(axes) not in _MATRIX:
-            return ""
-        names = self._names(tuple(axes))
-        tiles = []
-        for pair in itertools.product(axes, repeat=2):
-            value = round(strengths.get((min(pair), max(pair)), math.nan), 2)
-            tiles.append(Tile(value, f"{' and '.join(self._names(pair))}: {short(value)}"))
-        drawn = heat_map(
-            "Cramer's V of each pair", ("", ""), (names, names), tiles, limit=1.0, unit="Cramer's V"
-        )
-        return figure("All pairs", "How strongly two attributes go together.", [drawn])
+        words = f"{self._pair_words} "
+        if others:
+            names = words_of([" and ".join(self._names(axes)) for axes in others], NAMED)
+            words += f"The {len(shown)} strongest are drawn; the next are {names}. "
+        words += "Of other pairs, the release does not tell whether they are related. "
+        marks = legend(has_truth=self.truth is not None, is_map=True) if figures else ""
+        return paragraph(text(words + self.about_pairs, 900)) + marks + pictures(figures)
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
         # The attribute with fewer groups becomes the columns, because phones are narrow.
@@ -176,7 +203,7 @@ class Marginals:
         rows, columns = ([level.label for level in group] for group in groups[::step])
         by = f"{first[:60]} and {second[:60]}"
         drawn = map_figures(by, (first, second), (rows, columns), cells)
-        words = f"Cramer's V {strength:.2f}. {bar_words(cells)}"
+        words = f"Cramer's V {strength:.2f} (1: one determines the other). {bar_words(cells)}"
         kind = "" if self.truth is None else "side"
         return figure(f"{first} and {second}", words, drawn, cells, kind)
 
@@ -246,34 +273,8 @@ class Marginals:
                 left -= size
                 asked.append((axes, [single_levels(domain.attributes[axis]) for axis in axes]))
             elif len(axes) == 1:
-                asked.append(self._grouped(*axes))
+                asked.append((axes, [groups_of(self.answers, *axes, MAX_COLUMNS)]))
         return asked
-
-    def _noisy_section(self) -> str:
-        rows = []
-        for axis in self.singles:
-            cells = self._tables[axis,]
-            bad = [cell.labels[0][:40] for cell in cells if not cell.is_good]
-            pairs = [table for axes, table in self._tables.items() if axis in axes and axes[1:]]
-            inside = list(itertools.chain.from_iterable(pairs))
-            few = sum(not cell.is_good for cell in inside)
-            share = few / len(inside) if inside else len(bad) / len(cells)
-            of_pairs = f"{few:,} of {len(inside):,} ({_percent(share)})" if inside else "none"
-            levels = f"{len(bad):,} of {len(cells):,}" + (f": {words_of(bad)}" if bad else "")
-            rows.append((share, self._names((axis,))[0], levels, of_pairs))
-        rows.sort(key=lambda row: -row[0])
-        header = ("attribute", "its levels", "cells of its pairs")
-        shown = table("Too noisy, or without error bar", header, [row[1:] for row in rows])
-        every = ((self._names(axes), cell) for axes in self._tables for cell in self._tables[axes])
-        noisy = [pair for pair in every if pair[1].is_noisy]
-        noisy.sort(key=lambda pair: -pair[1].answer.value)
-        largest = [
-            (_cell_name(names, cell), f"{cell.answer.value:,.1f}", f"{cell.answer.margin:,.1f}")
-            for names, cell in noisy[:_SHOWN_CELLS]
-        ]
-        caption = f"The {len(largest)} largest of {len(noisy):,} cells that are too noisy"
-        largest_table = table(caption, ("cell", "records", "± (95 %)"), largest, (1, 2))
-        return paragraph(_ADVICE) + shown + (folded(caption, largest_table) if noisy else "")
 
     def _error_section(self) -> str:
         """Returns the private section about the differences between answers and exact counts."""
@@ -359,7 +360,7 @@ def map_figures(
             continue
         what = "Records in the truth" if is_true else "Records"
         shades = heat_map(f"{what} by {by}", names, labels, tiles(cells, is_true))
-        drawn.append(f"<div>{paragraph(what)}{shades}</div>")
+        drawn.append(f"<div>{paragraph(what if cells[0].truth is not None else '')}{shades}</div>")
     return drawn
 
 
@@ -425,16 +426,22 @@ def cramers_v(values: np.ndarray) -> float:
     return math.sqrt(squares / (min(shares.shape) - 1))
 
 
-def _cell_name(names: Sequence[str], cell: Cell) -> str:
-    return ", ".join(
-        f"{name[:60]} {label[:60]}" for name, label in zip(names, cell.labels, strict=True)
-    )
+def relation(cells: Sequence[Cell], shape: Sequence[int]) -> tuple[float, float]:
+    """Returns Cramer's V of a pair, and by how many standard deviations it exceeds noise.
 
-
-def words_of(values: Sequence[str]) -> str:
-    """Returns the first few strings, and how many more strings there are."""
-    shown, num_more = ", ".join(values[:_LISTED]), len(values) - _LISTED
-    return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
+    Squared differences from independence, in standard errors, have a chi-squared distribution if
+    noise causes them; its cube root is normal (Wilson and Hilferty, 1931).
+    """
+    values = np.array([cell.answer.value for cell in cells]).reshape(shape)
+    errors = np.array([cell.answer.margin for cell in cells], np.float64).reshape(shape) / _MARGIN
+    strength, freedom = cramers_v(values), (shape[0] - 1) * (shape[1] - 1)
+    if not freedom or np.isnan(errors).all():
+        return strength, math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        expected = np.outer(values.sum(axis=1), values.sum(axis=0)) / values.sum()
+        squares = float(np.nansum(((values - expected) / errors) ** 2)) / freedom
+    spread = 2 / (9 * freedom)
+    return strength, (math.cbrt(squares) - 1 + spread) / math.sqrt(spread)
 
 
 def pairs_of(sets: Iterable[Axes], num_attributes: int, limit: int) -> list[Axes]:

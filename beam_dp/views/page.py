@@ -116,17 +116,17 @@ def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
     guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
     paid = paid_by(release) or (beside.entry and beside.entry.release_id)
     entries = {
-        "Guarantee": guarantee + (", verified from the card" if holds else ""),
+        "Privacy": guarantee + (", verified from the card" if holds else ""),
         **content.facts,
         "Budget": f"ledger entry {paid}" if paid else "not paid through a ledger",
     }
     parts = [
         _truth_words(beside.truth),
         *(paragraph(text(f"Warning: {warning}.", 600), "private") for warning in content.warnings),
-        paragraph(text(f"{content.what}: differentially private release"), "muted"),
+        paragraph(text(f"{content.what}."), "muted"),
         f"<h1>{text(content.headline)}</h1>",
-        paragraph(text(content.meaning), "muted") if content.meaning else "",
-        paragraph(text(_words(promised)[0], 600), "promise"),
+        paragraph(text(content.meaning, 2_000)) if content.meaning else "",
+        paragraph(text(_words(promised)[0], 600)),
         *(_verified(beside.verdict, check) if beside.verdict and not holds else ()),
         facts(entries),
     ]
@@ -201,6 +201,10 @@ def _unit(promised: Guarantee) -> str:
 def _words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
     unit, change = _unit(promised), "without it"
+    what, limit = "any one record", ""
+    if promised.privacy_unit != RECORD:
+        used = counted(promised.max_records_per_unit, "record")
+        what, limit = "its records", f" It uses at most {used} of each {promised.privacy_unit}."
     hidden = "The factor limits what can be learned about its presence; the square of the factor"
     hidden += " limits what can be learned about its values. The exact number of records is"
     hidden += " private."
@@ -213,8 +217,8 @@ def _words(promised: Guarantee) -> tuple[str, str]:
     power += "" if promised.epsilon > _MAX_POWER else f" = {math.exp(promised.epsilon):.3g}"
     beside = f", plus at most {promised.delta:g}" if promised.delta else ""
     return (
-        f"This release protects {unit}. Whatever someone already knows, epsilon and delta limit how"
-        f" much more or less likely this release is {change}.",
+        f"It protects {unit}: epsilon and delta limit how much {what} can change what is published."
+        f"{limit}",
         "Precisely, it is (epsilon, delta)-differentially private: the probabilities of any set of"
         f" releases {change} differ by a factor of at most {power}{beside}."
         f" {hidden} Anything computed from the release alone reveals nothing more.",

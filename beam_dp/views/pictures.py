@@ -5,7 +5,6 @@ Colours are classes of the style sheet, which has a light and a dark theme.
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -68,7 +67,7 @@ def _horizontal_bars(title: str, cells: Sequence[Cell]) -> str:
         number = short(value) + ("" if margin is None else f" ± {short(margin)}")
         parts += [
             f"<g><title>{text(in_words(cell))}</title>",
-            f'<text class="label" x="{label_width:.1f}" y="{middle + 4}">{text(label)}</text>',
+            f'<text class="label start" x="0" y="{middle + 4}">{text(label)}</text>',
             _rectangle("bar noisy" if cell.is_noisy else "bar", first, top, last - first, tall),
         ]
         if margin is not None:
@@ -136,18 +135,14 @@ def heat_map(
     names: tuple[str, str],
     labels: tuple[Sequence[str], Sequence[str]],
     tiles: Sequence[Tile],
-    *,
-    limit: float | None = None,
-    unit: str = "records",
 ) -> str:
     """Returns a map of colours by row and column, with its scale.
 
-    A stronger colour means a larger value, up to ``limit``.
+    A stronger colour means a larger value.
     """
     rows = short_labels(labels[0], _ROW_LETTERS)
     columns, num_columns = short_labels(labels[1], _COLUMN_LETTERS), len(labels[1])
-    if limit is None:
-        limit = max(0.0, *(tile.value for tile in tiles))
+    limit = max(0.0, *(tile.value for tile in tiles))
     label_width = max(max(map(len, rows)) * _LETTER, min(len(names[0]), 14) * 7 + 12, 68) + 8
     left, longest = label_width + 4, max(map(len, columns))
     size = min((WIDTH - label_width - 8) / num_columns, 90)
@@ -157,15 +152,13 @@ def heat_map(
         size = min(size, (WIDTH - label_width - 8 - longest * 3.2) / num_columns)
     header = 26.0 + (longest * 5.5 if is_turned else 6)
     tall = min(max(size, 20), 26)
-    numbers = [short(tile.value) if math.isfinite(tile.value) else "" for tile in tiles]
+    numbers = [short(tile.value) for tile in tiles]
     is_told = max(map(len, numbers)) * _LETTER <= size - 4
-    row_name = text(names[0], int(label_width / 7) - 2)
-    parts, end = [], f'x="{label_width:.1f}" y="{header - 6:.1f}"'
-    if row_name:
-        parts += [
-            f'<text class="name" {end}>{row_name} ↓</text>',
-            f'<text class="name start" x="{left:.1f}" y="10">{text(names[1], 40)} →</text>',
-        ]
+    num_letters = int(label_width / 7) - 2
+    parts = [
+        f'<text class="name" x="0" y="{header - 6:.1f}">{text(names[0], num_letters)} ↓</text>',
+        f'<text class="name" x="{left:.1f}" y="10">{text(names[1], 40)} →</text>',
+    ]
     if num_columns > _MAX_TURNED:
         parts += _few_labels(labels[1], left, size, header - 6)
     for column, label in enumerate(columns if num_columns <= _MAX_TURNED else ()):
@@ -178,8 +171,8 @@ def heat_map(
         row, column = divmod(index, num_columns)
         x, y = left + column * size, header + row * tall
         if not column:
-            end = f'x="{label_width:.1f}" y="{y + tall / 2 + 4:.1f}"'
-            parts.append(f'<text class="label" {end}>{text(rows[row])}</text>')
+            end = f'x="0" y="{y + tall / 2 + 4:.1f}"'
+            parts.append(f'<text class="label start" {end}>{text(rows[row])}</text>')
         shade = _shade(tile.value, limit)
         shade += " faint" if tile.is_struck and size < _NARROW else ""
         parts.append(f'<g class="{shade}"><title>{text(tile.words)}</title>')
@@ -192,18 +185,18 @@ def heat_map(
             parts.append(f'<text class="inside" {middle}>{numbers[index]}</text>')
         parts.append("</g>")
     below = header + tall * (len(tiles) // num_columns) + 8
-    parts += _scale(left, below, limit, unit)
+    parts += _scale(left, below, limit)
     return _picture(title, below + 14, parts, [tile[:2] for tile in tiles])
 
 
-def _scale(left: float, top: float, limit: float, unit: str) -> Iterator[str]:
+def _scale(left: float, top: float, limit: float) -> Iterator[str]:
     """Yields the colour scale of a map."""
     for shade in range(_SHADES + 1):
         tile = _rectangle("cell", left + 7 * shade, top, 7, 9)
         yield f'<g class="shade{shade}">{tile}</g>'
     yield f'<text class="label" x="{left - 4:.1f}" y="{top + 9:.1f}">0</text>'
     end = f'x="{left + 7 * (_SHADES + 1) + 4:.1f}" y="{top + 9:.1f}"'
-    yield f'<text class="label start" {end}>{short(limit)} {unit}</text>'
+    yield f'<text class="label start" {end}>{short(limit)} records</text>'
 
 
 def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
@@ -229,15 +222,10 @@ def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
 
 def short_labels(labels: Sequence[str], limit: int) -> list[str]:
     """Shortens labels to at most ``limit`` characters."""
-    # If a label is too long, bins are written as their lower edges, and labels lose the words that
-    # begin all of them. They then lose their ends or, if two would be the same, their middle.
+    # If a label is too long, bins are written as their lower edges. Labels then lose their ends or,
+    # if two would be the same, their middle.
     if max(map(len, labels)) > limit:
         labels = [_SECONDS.sub(r" \1", _BIN.sub(r"\1", label)) for label in labels]
-    if max(map(len, labels)) > limit:
-        words = zip(*(label.split(" ")[:-1] for label in labels), strict=False)
-        same = itertools.takewhile(lambda firsts: len(set(firsts)) == 1, words)
-        start = sum(len(firsts[0]) + 1 for firsts in same)
-        labels = [f"…{label[start:]}" if start else label for label in labels]
     cut = [label if len(label) <= limit else f"{label[: limit - 1]}…" for label in labels]
     if len(set(cut)) == len(cut):
         return cut

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.dates import TimeAttribute
-from beam_dp.domain.ordered import BinnedAttribute, OrderedAttribute
-from beam_dp.domain.texts import DAY
+from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import FlagError, number, refused
@@ -28,10 +26,10 @@ from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
+from beam_dp.releases.earlier_stage import CUT
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, MarginalAnswer
 from beam_dp.releases.synthetic_database import questions
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
-from beam_dp.releases.synthetic_database.shards import bin_positions, random_words, values_within
 from beam_dp.views import markup, terminal
 from beam_dp.views.cells import (
     Asked,
@@ -39,18 +37,16 @@ from beam_dp.views.cells import (
     Truth,
     column_warnings,
     indicators,
-    numbers_of,
     summed_groups,
-    values_of,
 )
-from beam_dp.views.marginals import MAX_PAIRS, RULE, Marginals, pairs_of
+from beam_dp.views.columns import compare_columns
+from beam_dp.views.marginals import COLUMNS, MAX_PAIRS, Marginals, pairs_of
 from beam_dp.views.page import Told, noise_words, noisy_number_fact
 from beam_dp.views.terminal import (
     counted,
     print_shown,
     print_table,
     print_wrapped,
-    short,
     some,
     surely,
     together_text,
@@ -60,13 +56,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
-_FIGURES = "mean", "standard deviation", "5 %", "median", "95 %"
-_SHARES = "beyond the edges", "in other", "without a level", "in other of the release"
-_ABOUT_COLUMNS = (
-    "All rows of the records, and all rows of the release. Their bins are the records with each"
-    " value drawn anew within its bin: where they differ from the records, that is what the bins"
-    " alone cost. All other differences are due to noise, or to records that were left out."
-)
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
 _ABOUT_COUNTS = (
@@ -76,7 +65,7 @@ _ABOUT_COUNTS = (
 _WITHIN_BINS = (
     " Values within bins were drawn from the bins alone: only the bin carries information."
 )
-_ABOUT_PAIRS = "It is computed from the model, which can make pairs look weaker or stronger."
+_ABOUT_PAIRS = "All is computed from the model, which can make pairs look weaker or stronger."
 _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
 
 
@@ -274,20 +263,28 @@ def report(release: SyntheticDatabase, truth: Truth | None) -> Told:
     pairs = pairs_of(asked, domain.num_attributes, MAX_PAIRS)
     sets = [*(domain.axes(table.names) for table in measured), *asked]
     singles = range(domain.num_attributes)
-    answers = RecordAnswers(release)
+    answers, total = RecordAnswers(release), max(release.represented, 1)
+    max_records = release.limited_guarantee.max_records_per_unit
     about = _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
+    ends = {
+        name: (min(units * max_records / total, 1.0), CUT in release.not_described.get(name, ""))
+        for name, units in release.hidden_units.items()
+    }
     marginals = Marginals(
-        answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS
+        answers, singles, pairs, truth, sets, answers.of_records, about, _ABOUT_PAIRS, ends
     )
-    facts = noisy_number_fact(release) or {"Records": f"{release.represented:,}, a public number"}
-    facts = {**facts, **{name.capitalize(): fact for name, fact in _level_facts(release).items()}}
-    what = f"Synthetic database of {counted(domain.num_attributes, 'attribute')}"
-    noise = noise_words(release.noise, *_measured(release))
-    sections, warnings = marginals.sections(), column_warnings(release.not_described)
+    number = noisy_number_fact(release).get("Records", f"{release.represented:,}")
+    what = f"A synthetic copy of a table of {counted(domain.num_attributes, 'column')} and"
+    what += f" {number} records; its rows are artificial"
+    sections = marginals.sections()
+    if facts := _level_facts(release):
+        levels = {name.capitalize(): fact for name, fact in facts.items()}
+        sections[COLUMNS] += markup.folded("Where levels come from", markup.facts(levels))
     if truth is not None and truth.columns:
-        lost, compared = _compared_columns(release, truth)
-        sections, warnings = {"The columns themselves": compared, **sections}, warnings + lost
-    return Told(what, marginals.headline(), RULE, facts, sections, noise, warnings)
+        compared = {"Compared with the records": compare_columns(release, truth)}
+        sections = {COLUMNS: sections[COLUMNS], **compared, **sections}
+    noise = noise_words(release.noise, *_measured(release))
+    return Told(what, *marginals.headlines(), {}, sections, noise)
 
 
 def _measured(release: SyntheticDatabase) -> Iterator[str]:
@@ -336,10 +333,6 @@ class RecordAnswers:
         vectors = [indicators(group, shape[a]) for a, group in zip(axes, groups, strict=True)]
         products = itertools.product(*vectors)
         return [VectorQuery.of(dict(zip(axes, product, strict=True))) for product in products]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``."""
-        return values_of(self.domain, self.release.answer, pairs)
 
 
 class _Answering(Protocol):
@@ -576,74 +569,3 @@ def _finite(row: dict[str, Any]) -> dict[str, Any]:
         name: None if isinstance(value, float) and not math.isfinite(value) else value
         for name, value in row.items()
     }
-
-
-@np.errstate(all="ignore")
-def _compared_columns(release: SyntheticDatabase, truth: Truth) -> tuple[list[str], str]:
-    """Returns a warning of columns that the release does not describe, and tables of columns."""
-    import pandas as pd
-
-    tables, lost = list(release.arrow_tables()), list[str]()
-    numbers: dict[str, dict[str, Any]] = {"records": {}, "their bins": {}, "release": {}}
-    columns, shares = list[tuple[str, ...]](), list[tuple[str, ...]]()
-    for attribute, (codes, exact) in zip(release.domain, truth.columns, strict=True):
-        name = attribute.name
-        parts = [np.zeros(len(codes), np.bool_), codes == attribute.other_code, codes < 0]
-        if isinstance(attribute, OrderedAttribute):
-            low, high = (
-                end * getattr(attribute, "resolution", DAY) / DAY for end in attribute.ends
-            )
-            parts[0] = (exact < low) | (exact > high)
-            copies = [numbers_of(attribute, each.column(name)) for each in tables]
-            own = exact, _in_bins(release, attribute, codes), np.concatenate(copies)
-            for (of, frame), each in zip(numbers.items(), own, strict=True):
-                frame[name] = each
-                columns.append((f"{name}: {of}", *_figures(attribute, pd.Series(each))))
-        lost += [name] if np.logical_or.reduce(parts).mean() > 0.5 else []
-        means = *(part.mean() for part in parts), release.other_shares.get(name, 0.0)
-        shares.append((name, *(f"{mean:.1%}" for mean in means)))
-    exact, *_, copy = matrices = [pd.DataFrame(number).corr() for number in numbers.values()]
-    pairs = sorted(
-        itertools.combinations(exact, 2), key=lambda pair: -abs(exact.at[pair] - copy.at[pair])
-    )
-    correlations = [
-        (", ".join(pair), *(short(matrix.at[pair]) for matrix in matrices)) for pair in pairs
-    ]
-    shown = {
-        "Columns": (("column", *_FIGURES), columns),
-        "Shares of the rows": (("column", *_SHARES), shares),
-        "Correlations, largest difference first": (("pair", *numbers), correlations),
-    }
-    pages = [markup.table(each, *rows, range(1, 6)) for each, rows in shown.items() if rows[1]]
-    what = "More than half of the records are beyond the edges, in other or without a level"
-    about = markup.paragraph(markup.text(_ABOUT_COLUMNS, 400))
-    return [f"{what}: {some(lost)}"] if lost else [], "".join([about, *pages])
-
-
-def _in_bins(
-    release: SyntheticDatabase, attribute: OrderedAttribute, codes: NDArray[Any]
-) -> NDArray[np.float64]:
-    """Returns a number of the level of each row, as the release draws numbers within bins."""
-    words = np.full(len(codes), 2**63, np.uint64)  # the middles of bins
-    if release.positions:
-        words = random_words(f"bins of {attribute.name}", len(codes), "<u8")
-    values: NDArray[Any] = codes + np.int64(getattr(attribute, "minimum", 0))
-    if isinstance(attribute, BinnedAttribute):
-        uniform = bin_positions(attribute, codes, "uniform")
-        positions = release.positions.get(attribute.name, uniform)
-        values = values_within(attribute, codes, words, positions)
-    if isinstance(attribute, TimeAttribute):
-        values = values * (attribute.resolution * attribute.released_units / DAY)
-    return np.where((codes >= 0) & (codes < attribute.num_levels), values, np.nan)
-
-
-def _figures(attribute: Attribute, column: Any) -> list[str]:
-    """Returns the mean, the standard deviation and the quantiles of a column, for a table."""
-    import pandas as pd
-
-    figures = [column.mean(), column.std(), *column.quantile([0.05, 0.5, 0.95])]
-    if not isinstance(attribute, TimeAttribute):
-        return list(map(short, figures))
-    width = 10 if attribute.kind == "date" else 16
-    texts = [str(figure)[:width] for figure in pd.to_datetime(figures, unit="D", errors="coerce")]
-    return [texts[0], f"{short(figures[1])} days", *texts[2:]]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _SHOWN_NOISE = 10
 _SHOWN_ITEMS = 6
 _SHOWN_FOUND = 8
+_LISTED, NAMED = 3, 12  # the number of names in a cell of a table, and in a sentence
 _MOST_BARS = 60
 
 
@@ -86,6 +87,12 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 def some(texts: Sequence[str]) -> str:
     """Returns the first texts of a list, for one line."""
     return ", ".join(texts[:_SHOWN_FOUND]) + (", ..." if len(texts) > _SHOWN_FOUND else "")
+
+
+def words_of(texts: Sequence[str], limit: int = _LISTED) -> str:
+    """Returns the first few texts, and how many more there are."""
+    shown, num_more = ", ".join(texts[:limit]), len(texts) - limit
+    return shown if num_more <= 0 else f"{shown} and {num_more:,} more"
 
 
 def short(number: float) -> str:

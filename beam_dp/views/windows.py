@@ -11,9 +11,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from beam_dp.domain.horizon import Blocks, span_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
@@ -35,11 +32,9 @@ from beam_dp.views.cells import (
     cells_of,
     groups_of,
     summed_groups,
-    values_of,
 )
 from beam_dp.views.marginals import (
     MAX_PAIRS,
-    RULE,
     Marginals,
     bar_words,
     figure,
@@ -172,7 +167,7 @@ def report(release: WindowTables | HorizonRelease, truth: Truth | None) -> Told:
     }
     noise = noise_words(release.noise)
     what = f"Tables of one {release.level} of a stream"
-    return Told(what, marginals.headline(), RULE, facts, marginals.sections(), noise)
+    return Told(what, *marginals.headlines(), facts, marginals.sections(), noise)
 
 
 def _marginals(workload: Workload, tables: NoisyTables, truth: Truth | None) -> Marginals:
@@ -220,7 +215,7 @@ def _report_horizon(release: HorizonRelease, truth: Truth | None) -> Told:
     span = _span(*release.horizon.times(together))
     facts["These pictures"] = f"{counted(len(together), 'window')} together, {span}"
     sections = {"Over time": over_time + pictures(maps), **marginals.sections()}
-    return Told(what, marginals.headline(), RULE, facts, sections, noise_words(last.noise))
+    return Told(what, *marginals.headlines(), facts, sections, noise_words(last.noise))
 
 
 def _over_time(
@@ -274,10 +269,6 @@ class TableAnswers:
     def of(self, tables: Sequence[Asked]) -> list[list[Estimate]]:
         """See ``Answers``."""
         return [self._table(*asked) for asked in tables]
-
-    def values(self, pairs: Sequence[tuple[int, ...]]) -> list[NDArray[np.float64]]:
-        """See ``Answers``."""
-        return values_of(self.domain, self.tables.answer, pairs)
 
     def _table(self, axes: tuple[int, ...], groups: Groups) -> list[Estimate]:
         names = tuple(self.domain.names[axis] for axis in axes)

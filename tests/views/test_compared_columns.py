@@ -76,11 +76,16 @@ def test_correlations_are_those_of_the_columns_themselves(page):
     assert float(found[0]) < -0.8 and abs(float(found[1]) - float(found[2])) < 0.1
 
 
-def test_columns_that_are_not_described_are_named_at_the_top(page):
+def test_comparison_begins_with_a_verdict_in_words(page):
     head = Parsed(page.partition("<nav")[0] + "</header></body></html>").texts["p"]
     assert any("Not counted: the columns shoe." in each for each in head)
-    words = "More than half of the records are beyond the edges, in other or without a level"
-    assert f"Warning: {words}: income, town." in head
+    words = page[page.index('class="verdict">') :].partition("</p>")[0]
+    # Most incomes are beyond the edges, most towns in other, and most days moved within a bin.
+    assert (
+        "As in the records, 1 of 4: age. Right for medians and shares only, 0 of 4: none." in words
+    )
+    assert "Different, 3 of 4: income, day, town." in words
+    assert "furthest off: " in words
     shares = rows_of(page, "Shares of the rows")
     assert shares["income"] == ["60.0%", "0.0%", "0.0%", "0.0%"]
     assert shares["town"] == ["0.0%", "60.0%", "0.0%", "60.0%"]

@@ -2,7 +2,9 @@
 
 import dataclasses
 import functools
+import html
 import itertools
+import math
 import re
 
 import numpy as np
@@ -16,12 +18,14 @@ from rich.console import Console
 from seeded_releases import seeded_releases  # noqa: F401
 
 import beam_dp as dp
+from beam_dp.domain.attributes import PaidRelease
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate
 from beam_dp.releases.parts import view_of
 from beam_dp.views.cells import Cell, Truth, cells_of, groups_of
-from beam_dp.views.marginals import headline, tiles
+from beam_dp.views.columns import column_state, counted_states
+from beam_dp.views.marginals import headline, relation, tiles
 from beam_dp.views.markup import MAX_ROWS, table
 from beam_dp.views.pictures import bars
 from beam_dp.views.synthetic_database import RecordAnswers
@@ -107,7 +111,7 @@ def hostile_keys() -> dp.SparseRelease:
 
 WITH_HOSTILE_TEXTS = {
     "answers": (hostile_answers, "Queries answered: 1; refused: 1"),
-    "database": (lambda: random_release(hostile_domain()), "Each attribute"),
+    "database": (lambda: random_release(hostile_domain()), "Pictures"),
     "keys": (hostile_keys, "and 19 more: release.listed_keys() in Python"),
     "domain": (lambda: domain_release((HOSTILE, "Oslo")), "2 values of city"),
 }
@@ -126,41 +130,104 @@ def test_names_queries_keys_and_labels_are_escaped(kind):
     assert "<script" not in page and "&lt;script&gt;" in page
 
 
-def test_page_lists_attributes_pairs_and_cells_that_are_too_noisy(page):
+def states_of(page: str) -> dict[str, list[str]]:
+    """The table of columns: what follows the name in each row."""
+    shown = page[page.index("<caption>What each column is good for") :].partition("</table>")[0]
+    rows = [re.sub("<[^>]*>", "\t", row).split("\t") for row in shown.split("<tr>")[2:]]
+    cells = [[html.unescape(cell) for cell in filter(None, row)] for row in rows]
+    return {name: others for name, *others in cells}
+
+
+def test_page_begins_with_what_each_column_is_good_for(page):
     parsed = check_page(page)
-    assert parsed.texts["h3"][:3] == ["age", "sex", "age and sex"]
-    assert parsed.texts["h2"][:3] == ["Each attribute", "Pairs", "What is too noisy"]
+    assert parsed.texts["h3"][:2] == ["age", "sex"]
+    assert parsed.texts["h2"][:3] == ["Columns", "Pictures", "Pairs"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
-    assert len(pictures) == 3 and all(each["role"] == "img" for each in pictures)
+    assert len(pictures) >= 2 and all(each["role"] == "img" for each in pictures)
+    assert re.search("Pairs that show more than noise: [01] of 1[.]", page)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
     assert re.search(r"Error bars ± [0-9.]+ records \(from the noise alone\)\.", page)
     release = small_release()
     (answer,) = release.answer(dp.Workload(release.domain, (("sex",),)))
-    assert "cells that are too noisy" in page  # the 120 cells of both, of 5 records each
     # 300 records of each sex have an error bar of about 50.
-    assert not re.search(r'<th scope="row">sex [fm]</th>', page)
+    states = states_of(page)
+    assert states["sex"][:4] == ["● good", "shares", "text, 2 values declared", "2 of 2"]
+    assert any("whole number, 60 values declared: 0 to 59" in each for each in states["age"])
+    assert re.match("[12] of 2 columns are good", parsed.texts["h1"][0])
     assert answer.values.min() > 100
+
+
+def estimated(*pairs: tuple[float, float | None]) -> list[Cell]:
+    return [Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE)) for value, margin in pairs]
+
+
+def test_state_of_a_column_follows_from_its_noise_ends_and_other():
+    bins = {"edges": (0.0, 10.0, 20.0, 30.0), "edges_from": PaidRelease(None, "0f" * 16)}
+    age, code = (dp.NumericAttribute("age", whole=True, clip=True, **bins), None)
+    code = dataclasses.replace(age, edges=(0.0, 1.0, 1.5))
+    town = dp.CategoricalAttribute("town", ("x", "y"), other=True)
+    good = estimated((500, 20), (300, 20), (200, 20))
+    noisy = estimated((500, 20), (300, 20), (200, 120))
+    hidden = estimated((400, 20), (300, 200), (300, 200))
+    found = "whole number, 3 bins found: 0 to 30"
+    for attribute, cells, ends, word, uses, notes in (
+        (age, good, (0.02, False), "good", "averages, medians, shares", ""),
+        (age, good, (0.03, False), "limited", "medians, shares; not averages",
+         "ends may be cut: 3 % each"),
+        (age, good, (0.01, True), "limited", "medians, shares; not averages",
+         "far values may be cut: 1 % each"),
+        (age, good, (0.26, False), "not usable", "nothing", "ends may be cut: 26 % each"),
+        (age, noisy, (0.02, False), "limited", "medians, shares", "20 % in noisy levels"),
+        (age, hidden, (0.02, False), "not usable", "nothing", "60 % in noisy levels"),
+        (age, estimated(*[(9, None)] * 3), (0.0, False), "of unknown accuracy",
+         "its errors are not stated", ""),
+        (code, good[:2], (0.09, False), "good", "shares", "rarer numbers count as 0 or 1"),
+        (town, good, (0.0, False), "limited", "shares", "20 % in other"),
+        (town, estimated((40, 2), (30, 2), (80, 2)), (0.0, False), "not usable", "nothing",
+         "53.3 % in other"),
+        (town, estimated((500, 20), (300, 20), (15, 20)), (0.0, False), "good", "shares", ""),
+    ):  # fmt: skip
+        state = column_state(attribute, cells, *ends)
+        assert (state.word, state.uses, state.notes) == (word, uses, notes), state
+        assert attribute is not age or state.levels == found
+    states = [column_state(age, cells, 0.0, False) for cells in (good, noisy, good, hidden)]
+    numbers, named = counted_states(states)
+    assert numbers == "2 of 4 columns are good, 1 limited, 1 not usable"
+    assert named == "Limited: age. Not usable: age. "
+
+
+def test_pairs_stand_out_if_noise_does_not_explain_them():
+    rng = np.random.default_rng(3)
+    noise = [
+        estimated(*[(100 + 10 * each, 19.6) for each in rng.normal(size=20)]) for _ in range(99)
+    ]
+    assert max(relation(cells, (4, 5))[1] for cells in noise) < 4
+    strength, excess = relation(estimated((300, 50), (100, 50), (100, 50), (300, 50)), (2, 2))
+    assert strength == 0.5 and excess > 4
+    assert relation(estimated((300, 500), (100, 500), (100, 500), (300, 500)), (2, 2))[1] < 1
+    assert relation(estimated(*[(5, None)] * 4), (2, 2)) == (0.0, math.inf)
 
 
 @pytest.mark.part
 @pytest.mark.filterwarnings("ignore:epsilon .* protects little")
 def test_headline_counts_the_cells_of_a_release():
-    """With next to no noise, all cells are good that have records: 60 + 2 + 60 of 182."""
+    """With next to no noise, all counts are good that have records."""
     domain = dp.Domain(
         (dp.IntegerAttribute("age", 0, 59), dp.CategoricalAttribute("sex", ("f", "m")))
     )
     table = pa.table({"age": np.arange(600) % 60, "sex": ["f", "m"] * 300})
     guarantee = dp.Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
     page = page_of(dp.release(table, domain, dp.marginals(domain, ways=2), guarantee))
-    (found,) = Parsed(page).texts["h1"]
-    assert found == "Good for counts above about 2 records: 122 of 182 cells"
+    texts = Parsed(page).texts
+    assert texts["h1"] == ["2 of 2 columns are good"]
+    assert any(each.startswith("Good for counts above about 2 records.") for each in texts["p"])
+    # As age tells the sex, the pair is shown.
+    assert "Pairs that show more than noise: 1 of 1." in page and "age and sex" in texts["h3"]
 
 
 def test_headline_counts_good_cells():
-    def cells(*pairs: tuple[float, float | None]) -> list[Cell]:
-        return [Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE)) for value, margin in pairs]
-
+    cells = estimated
     known = cells(*[(100.0, 41.2)] * 7, (82.4, 41.2), (82.3, 41.2), (0.0, 41.2))
     assert headline(known) == "Good for counts above about 82 records: 8 of 10 cells"
     assert headline(known[:8]) == "Good for counts above about 82 records: all 8 cells"
@@ -220,11 +287,9 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     monkeypatch.setattr(ReleaseJob, "tell", lambda *_: None)
     Job.tell(object.__new__(Job), release)
     assert capfd.readouterr().err.splitlines() == [f"warning: {each}" for each in warnings]
-    head = check_page(page := page_of(release)).texts
-    assert [each for each in head["p"] if each.startswith("Warning: ")] == [
-        f"Warning: {each}." for each in warnings
-    ]
-    assert page.index("Warning: ") < page.index("<nav")
+    states = states_of(page := page_of(release))
+    check_page(page)
+    assert "only one bin: declare its edges" in states["year"][2]
     told = summary_of(release)
     assert all(each in told for each in warnings)
     assert (
@@ -276,7 +341,7 @@ def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     codes = [np.array([0] * 65 + [1] * 10), np.array([1] * 45 + [0] * 30), np.zeros(75, np.int64)]
     page = page_of(release, truth=Truth(domain, codes, 0))
     parsed = check_page(page)
-    assert parsed.texts["h2"][3] == "Three or more attributes"
+    assert parsed.texts["h2"][4] == "Three or more columns"
     (summary,) = [each for each in parsed.texts["summary"] if each.startswith("a, b and c: ")]
     assert summary == "a, b and c: Good for counts above about 2 records: 3 of 8 cells"
     folded = page[page.index(summary) :]
@@ -303,12 +368,12 @@ def test_states_how_many_larger_tables_are_shown():
     summaries = [each for each in parsed.texts["summary"] if each.startswith("c")]
     assert len(summaries) == 12 and summaries[0].startswith("c0, c1 and c2: ")
     assert page.count("3,375 cells, grouped. ") == 12
-    assert "Three or more attributes" not in page_of(random_release(domain))
+    assert "Three or more columns" not in page_of(random_release(domain))
 
 
 def test_horizons_have_pictures_over_time():
     parsed = check_page(page_of(read(GOLDEN / "horizon")))
-    assert parsed.texts["h2"][:2] == ["Over time", "Each attribute"]
+    assert parsed.texts["h2"][:2] == ["Over time", "Columns"]
     assert "These pictures" in parsed.texts["dt"]
     labels = [each.get("aria-label") or "" for tag, each in parsed.elements if tag == "svg"]
     assert any(each.startswith("Records by window.") for each in labels)
@@ -325,7 +390,8 @@ def test_horizons_have_pictures_over_time():
 def test_intervals_and_ledger_entries_are_shown():
     release = read(GOLDEN / "intervals")
     parsed = check_page(page_of(release))
-    assert parsed.texts["h2"][:2] == ["The attribute", "Up to each value"]
+    assert parsed.texts["h2"][:3] == ["Columns", "Pictures", "Up to each value"]
+    assert parsed.texts["h1"][0].startswith("Good for counts above about ")
     (total,) = release.answer([0], [release.num_leaves - 1]).values
     assert f"{total:,.1f}" in parsed.texts["td"]
     release = small_release()
@@ -346,7 +412,7 @@ def test_page_of_many_attributes_states_how_many_are_not_drawn():
     domain = dp.Domain(tuple(dp.IntegerAttribute(f"column {place}", 0, 99) for place in range(110)))
     page = page_of(random_release(domain, 1))
     check_page(page)
-    assert "more attributes are not shown" in page
+    assert "more columns are not shown" in page
 
 
 def test_long_tables_are_cut():
@@ -379,12 +445,12 @@ def test_groups_of_levels_are_labelled_and_added():
     truth = Truth(DOMAIN, [rng.integers(0, size, 500) for size in DOMAIN.shape], 0)
     groups = (groups_of(ANSWERS, 0, 4), groups_of(ANSWERS, 2, 5))
     (cells,) = cells_of(ANSWERS, [((0, 2), groups)], truth)
-    (table,) = ANSWERS.values([(0, 2)])
+    (answer,) = ANSWERS.release.answer(dp.Workload(DOMAIN, (("number", "place"),)))
     for place, cell in enumerate(cells):
         first, second = divmod(place, 5)
         codes = groups[0][first].codes, groups[1][second].codes
         assert cell.labels == (groups[0][first].label, groups[1][second].label)
-        assert np.isclose(cell.answer.value, table[np.ix_(*codes)].sum())
+        assert np.isclose(cell.answer.value, answer.values[np.ix_(*codes)].sum())
         inside = np.isin(truth.codes[0], codes[0]) & np.isin(truth.codes[2], codes[1])
         assert cell.truth == inside.sum()
     assert sum(cell.truth or 0 for cell in cells) == 500

@@ -133,7 +133,8 @@ def test_page_shows_the_truth_of_each_window(tmp_path, capfd):
     pattern = r"^1, 2026-11-23 0(\d):00: .* truth (\d+)$"  # the level 1, first of a0
     assert re.findall(pattern, told, re.MULTILINE)[:3] == [("0", "2"), ("1", "1"), ("2", "0")]
     assert {"Records", "Records in the truth"} <= {*parsed.texts["p"]}
-    assert parsed.texts["h2"][:2] == ["Over time", "Compared with the truth"]
+    assert parsed.texts["h2"][:2] == ["Over time", "Columns"]
+    assert parsed.texts["h2"][2] == "Compared with the truth"
     assert any(each.get("class") == "line true" for _, each in parsed.elements)
 
 

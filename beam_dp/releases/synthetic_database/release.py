@@ -218,10 +218,15 @@ class SyntheticDatabase(Release):
         }
 
     @cached_property
+    def hidden_units(self) -> dict[str, float]:
+        """About how many units each end of a column with found bins cuts off, by name."""
+        noise = () if self.discovered is None else self.discovered.noise
+        return {step["measured"]: hidden_units(step) for step in noise if "levels" in step}
+
+    @cached_property
     def not_described(self) -> dict[str, str]:
         """The columns of which the records say little, with the reason, by name."""
-        noise = () if self.discovered is None else self.discovered.noise
-        hidden = {step["measured"]: hidden_units(step) for step in noise if "levels" in step}
+        hidden = self.hidden_units
         max_records = self.limited_guarantee.max_records_per_unit
         cut: list[str] = []
         for name, attribute in zip(self.domain.names, self.domain, strict=True):
