@@ -74,7 +74,7 @@ def release(
             ``__arrow_c_stream__``; read once. Missing values in pandas become null.
         domain: the domain of the records; records outside the domain are silently left out. If
             attributes are to be discovered (``read_open_domain``), their values and edges are
-            released first, into the folder ``domain`` of ``output``.
+            released first, into the folder ``domain`` of ``output``, types into its ``types``.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
         guarantee: the privacy guarantee of the release, including that of its domain.
         domain_share: the part of the budget that discovers attributes; see ``plan_domain``.

@@ -218,7 +218,7 @@ class StagedJob(program.Job):
             reason = program.difference({"flags": noted}, {"flags": dict(self.flags)})
         if reason is not None:
             if isinstance(release, DomainRelease):  # who pays decides the split of the budget
-                check_edges_paid(release.domain, self.ledger, self.dataset_id)
+                check_edges_paid(release.result.attributes, self.ledger, self.dataset_id)
             condition = f"contains the {self.plan.what} of another job: {reason}"
             raise InputError("output", self.output, f"{condition}; use another --output")
         return release
@@ -241,7 +241,7 @@ class StagedJob(program.Job):
                 # Killed between the commit and the record of the draw.
                 self.ledger.mark_released(entry, release.draw_id)
         if isinstance(release, DomainRelease):
-            check_edges_paid(release.domain, self.ledger, self.dataset_id)
+            check_edges_paid(release.result.attributes, self.ledger, self.dataset_id)
         return entry
 
     def rest(self, release: DomainRelease | UnitCounts) -> program.Job:

@@ -32,6 +32,7 @@ from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.privacy.budget import Budget
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, records_of
+from beam_dp.releases.domain.release import TYPES_FOLDER
 from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.release import Release
 from beam_dp.secret.summaries.histogram import Histogram
@@ -208,16 +209,40 @@ OPEN: list[dict[str, Any]] = [
 ]
 
 
-def found_domain(promise: dp.Guarantee, *, later_is_pure: bool = False) -> dp.DomainRelease:
+def found_types(promise: dp.Guarantee) -> dp.DomainRelease:
+    """The types of two columns: a whole number and text."""
+    entries = [{"name": each["name"], "type": "discover"} for each in OPEN[1:]]
+    domain = dp.read_open_domain({"attributes": [OPEN[0], *entries]})
+    assert isinstance(domain, dp.OpenDomain)
+    plan = dp.plan_domain(domain, promise)
+    votes = np.array([[90, 0, 1, 0, 0, 1], [3, 0, 2, 0, 0, 70]], np.int64) * 100 * 2**20
+    return plan.release(ValueCounts({}, dict(zip(("age", "city"), votes, strict=True))), NOISE)
+
+
+def found_domain(
+    promise: dp.Guarantee, *, later_is_pure: bool = False, types: dp.DomainRelease | None = None
+) -> dp.DomainRelease:
     """The values and bins of a domain; with delta 0, only bins."""
     domain = dp.read_open_domain({"attributes": OPEN[: 2 + (promise.delta > 0)]})
+    voted = None
+    if types is not None:
+        domain, voted = types.result, types.discovered
     assert isinstance(domain, dp.OpenDomain)
-    plan = dp.plan_domain(domain, promise, later_is_pure=later_is_pure)
+    plan = dp.plan_domain(domain, promise, later_is_pure=later_is_pure, types=voted)
     leaves = plan.columns.leaves[0].num_levels
     counts = np.arange(leaves, dtype=np.int64) % 7 * 100 * 2**20
     texts = pa.array([b"Bonn", b"Oslo", b"Rome", b"Ulm"], pa.large_binary())
     sums = np.array([9, 8, 7, 0], np.int64) * 1000 * 2**20
     return plan.release(ValueCounts({"city": (texts, sums)}, {"age": counts}), NOISE)
+
+
+def domain_after_types(promise: dp.Guarantee) -> dp.DomainRelease:
+    """A domain with the release of its types in its folder."""
+    directory, types = tempfile.mkdtemp(dir=EARLIER.name), found_types(promise)
+    dp.write_release(types, f"{directory}/{TYPES_FOLDER}")
+    release = found_domain(promise, types=types)
+    object.__setattr__(release, "directory", directory)
+    return release
 
 
 def counted_units(promise: dp.Guarantee, most: int = 3) -> dp.IntervalRelease:
@@ -246,8 +271,13 @@ def after(
         options = dataclasses.replace(options, records_per_unit=chosen)
         promise, own = chosen.whole, chosen.main
     if domain:
-        found = found_domain(own, later_is_pure=how.get("later_is_pure", False))
-        dp.write_release(found, f"{directory}/domain", beside=RECORDS_FOLDER)
+        types = None
+        if how.get("types"):
+            types = found_types(own)
+            dp.write_release(types, f"{directory}/domain/{TYPES_FOLDER}")
+        found = found_domain(own, later_is_pure=how.get("later_is_pure", False), types=types)
+        beside = RECORDS_FOLDER if types is None else TYPES_FOLDER
+        dp.write_release(found, f"{directory}/domain", beside=beside)
         asked = found.domain
         options = dataclasses.replace(options, discovered=found.discovered)
     mechanism = dp.Laplace() if how.get("later_is_pure") else dp.MWEM()
@@ -300,9 +330,13 @@ OF_DELTA: dict[str, Make] = {
     "sparse_mw": sparse_mw,
     "domain": found_domain,
     "domain, later is pure": lambda p: found_domain(p, later_is_pure=True),
+    "types": found_types,
+    "domain of types": domain_after_types,
     "counted units": counted_units,
     "of a domain": lambda p: after(p, domain=True),
     "of a domain, later is pure": lambda p: after(p, domain=True, later_is_pure=True),
+    "of types": lambda p: after(p, domain=True, types=True),
+    "of types, later is pure": lambda p: after(p, domain=True, types=True, later_is_pure=True),
     "of chosen records": lambda p: after(p, choice=True, number="noisy"),
     "of both": lambda p: after(p, domain=True, choice=True, number="noisy"),
 }

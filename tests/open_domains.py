@@ -20,6 +20,9 @@ CITY = {
 INCOME = {"name": "income", "type": "numeric", "discover": {"bins": 4, "min": 0, "max": 4096}}
 SEX = {"name": "sex", "type": "categorical", "values": ["F", "M"]}
 DOMAIN: dict[str, Any] = {"attributes": [CITY, SEX, INCOME]}
+# Of the same table, whose types are not declared either.
+CITY_TYPE, INCOME_TYPE = ({"name": name, "type": "discover"} for name in ("city", "income"))
+UNTYPED: dict[str, Any] = {"attributes": [CITY_TYPE, SEX, INCOME_TYPE]}
 FREQUENT = ("Bonn", "Oslo", "Rome")
 
 

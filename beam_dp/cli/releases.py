@@ -374,9 +374,9 @@ def _wrong(release: AnyRelease, check: Verification, entry: Entry) -> Iterator[s
     if not entry.loss.covers(check.together.loss.in_doubles()):
         yield "it paid for a smaller privacy loss than the noise of the card has"
     earlier = (getattr(release, name, None) for name in ("discovered", "records_per_unit"))
-    # The entry of several releases names the first of them.
+    # The entry of several releases names the first of them, but no release of types.
     drawn = {release.id, *(part.draw_id for part in earlier if part is not None)}
-    if entry.draw_id is not None and entry.draw_id not in drawn:
+    if entry.draw_id not in (None, *drawn) and not getattr(release, "readings", None):
         yield f"it paid for draw {entry.draw_id}, and this release is draw {release.id}"
 
 

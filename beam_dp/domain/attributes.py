@@ -119,6 +119,7 @@ class Attribute(ABC):
             attribute, is compared as a number or time; other null values are compared as text.
         case: ``"exact"``, or ``"ignore"`` to compare declared strings case-insensitively.
         trim: whether to strip blanks from strings before they are compared with declared strings.
+        any_type: whether a column of any type is read, because nobody has declared the type.
     """
 
     name: str
@@ -127,6 +128,7 @@ class Attribute(ABC):
     null_values: tuple[str | int | float, ...] = field(default=(), kw_only=True)
     case: str = field(default="exact", kw_only=True)
     trim: bool = field(default=False, kw_only=True)
+    any_type: bool = field(default=False, kw_only=True, repr=False, compare=False)
 
     kind: ClassVar[str]
     null_types: ClassVar[dict[type, str]] = {str: "a string", int: "an integer"}
@@ -134,7 +136,7 @@ class Attribute(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name or not is_unicode(self.name):
             raise InputError("attribute name", self.name, "must be a non-empty Unicode string")
-        for flag in ("other", "nullable", "trim", "clip", "whole"):
+        for flag in ("other", "nullable", "trim", "any_type", "clip", "whole"):
             value = getattr(self, flag, False)  # only some attribute types have the last two flags
             if not isinstance(value, bool):
                 raise self._refusal(flag, value, "must be true or false")

@@ -26,6 +26,8 @@ from beam_dp.domain.attributes import (
 )
 from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
+from beam_dp.domain.readings import READINGS, UNTYPED, ReadingsAttribute
+from beam_dp.domain.texts import number_of, time_of
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 
@@ -106,6 +108,7 @@ NUM_CELLS = 16
 _BINNED = {"date": DateAttribute, "datetime": DatetimeAttribute, "numeric": NumericAttribute}
 OPEN_KINDS = ("categorical", *_BINNED)
 _SHARED = ("nullable", "null_values", "case", "trim")
+_ANY = "any_type"  # for a column whose type was found
 _TAKEN_BY = "beam-dp release-synthetic-database"
 _NONE_FOUND = "(none found)"  # the level of a column for which nothing was found or included
 
@@ -168,16 +171,16 @@ _KEYS = {DiscoverValues: ("max_values", "include"), DiscoverBins: ("bins", "min"
 
 @dataclass(frozen=True)
 class OpenAttribute:
-    """A column whose values or bins are found by a private release.
+    """A column whose values or bins, or first whose type, are found by a private release.
 
     Args:
         name: the column's name.
-        kind: ``categorical``, ``numeric``, ``date`` or ``datetime``.
-        discover: what to find: values of a categorical column, bins of the others.
+        kind: ``categorical``, ``numeric``, ``date`` or ``datetime``; ``discover`` for any of them.
+        discover: what to find: values of a categorical column, bins of the others; else None.
         other: whether unreadable values of a binned column have a level; the values of a
             categorical column that are not found always have one.
         whole: whether all numbers of a numeric column are whole.
-        nullable, null_values, case, trim: see ``Attribute``.
+        nullable, null_values, case, trim, any_type: see ``Attribute``.
 
     Example:
         >>> income = OpenAttribute("income", "numeric", DiscoverBins(20, 0, 8192), whole=True)
@@ -189,22 +192,27 @@ class OpenAttribute:
 
     name: str
     kind: str
-    discover: DiscoverValues | DiscoverBins
+    discover: DiscoverValues | DiscoverBins | None = None
     other: bool = field(default=False, kw_only=True)
     whole: bool = field(default=False, kw_only=True)
     nullable: bool = field(default=False, kw_only=True)
     null_values: tuple[str | int | float, ...] = field(default=(), kw_only=True)
     case: str = field(default="exact", kw_only=True)
     trim: bool = field(default=False, kw_only=True)
+    any_type: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         _check_kind(self.name, self.kind)
-        wanted = DiscoverValues if self.kind == "categorical" else DiscoverBins
+        values: dict[str, type] = {"categorical": DiscoverValues, UNTYPED: type(None)}
+        wanted = values.get(self.kind, DiscoverBins)
         if not isinstance(self.discover, wanted):
-            condition = f"must be {wanted.__name__} for a {self.kind} column"
+            condition = f"must be {wanted.__name__.removesuffix('Type')} for a {self.kind} column"
             raise self._refusal("discover", type(self.discover).__name__, condition)
         if self.whole and self.kind != "numeric":
             raise self._refusal("whole", self.whole, "applies only to numeric")
+        if not self.has_type:
+            self._check_nulls()
+            return
         if self.has_values:
             object.__setattr__(self, "other", True)
         # Leaves are cached by column, and a file's lists cannot be hashed: check fields before.
@@ -212,9 +220,38 @@ class OpenAttribute:
         object.__setattr__(self, "null_values", first.null_values)
         self._checked()
 
+    def _check_nulls(self) -> None:
+        """Refuses null values that a type which may be found does not have."""
+        object.__setattr__(self, "null_values", self.bounded().null_values)
+        for null in self.null_values:
+            text = str(null).encode()
+            if isinstance(null, int) or (number_of(text), time_of(text)) != (None, None):
+                condition = "must be text that is no number and no date, as the type is not known"
+                raise self._refusal("null_values", null, condition)
+
     def _checked(self) -> Attribute:
         """Returns an attribute that stands in for the found one, and checks all other fields."""
-        return self.texts if self.has_values else self.bounded()
+        return self.bounded() if self.has_bins else self.texts if self.has_type else self.leaves
+
+    @property
+    def has_type(self) -> bool:
+        """Whether the type is known."""
+        return self.kind != UNTYPED
+
+    @property
+    def has_bins(self) -> bool:
+        """Whether bins of the column are found."""
+        return isinstance(self.discover, DiscoverBins)
+
+    @property
+    def measured(self) -> str:
+        """What a release measures of the column, as its card says."""
+        return self.name if self.has_type else f"type of {self.name}"
+
+    def typed(self, reading: str = "text") -> OpenAttribute:
+        """Returns the column with the type of one of ``READINGS``."""
+        kept = {**self._shared(), _ANY: True}
+        return open_attribute({"name": self.name, **READINGS[reading], **kept})
 
     @property
     def has_values(self) -> bool:
@@ -236,11 +273,13 @@ class OpenAttribute:
         """The small bins that are counted. Found bins consist of them; the ends hold all beyond."""
         return _leaves_of(self)
 
-    def _made_leaves(self) -> BinnedAttribute:
+    def _made_leaves(self) -> Any:
+        if not self.has_type:  # readings are counted as leaves are
+            return ReadingsAttribute(self.name, **{**self._shared(), _ANY: True})
         assert isinstance(self.discover, DiscoverBins)
         low, high = self.discover.low, self.discover.high
         if self.kind != "numeric":
-            return self._in_bins(self._moments(low, high))
+            return self._in_bins(self._moments(self.discover))
         if low is None:
             return self._in_bins(number_leaves(None, None, whole=self.whole))
         for name, end in (("min", low), ("max", high)):
@@ -258,12 +297,12 @@ class OpenAttribute:
         # The last bin includes its last edge, but must not include a larger integer.
         return self._in_bins([*edges[:-1], _last(edges[-2], int(high))])
 
-    def _moments(self, low: Any, high: Any) -> list[Any]:
+    def _moments(self, ends: DiscoverBins) -> list[Any]:
         """Returns the edges of leaves of a range of dates or times."""
-        if low is None:
-            raise self._refusal("discover", self.discover.to_json(), "must have a min and a max")
+        if ends.low is None:
+            raise self._refusal("discover", ends.to_json(), "must have a min and a max")
         try:
-            first, last = self._in_bins([low, high]).edges
+            first, last = self._in_bins([ends.low, ends.high]).edges
         except InputError as error:
             raise self._refusal("discover, min and max", error.value, error.condition) from None
         one = datetime.timedelta(days=1) if self.kind == "date" else datetime.timedelta.resolution
@@ -301,6 +340,8 @@ class OpenAttribute:
 
     def bounded(self) -> Attribute:
         """Returns the largest attribute that may be found; bins have equally many leaves."""
+        if self.discover is None:
+            return self.typed().bounded()
         if isinstance(self.discover, DiscoverBins):
             last = self.leaves.num_levels
             bins = min(self.discover.bins, last)
@@ -314,10 +355,12 @@ class OpenAttribute:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the attribute as one entry of a domain file."""
-        entry = {"name": self.name, "type": self.kind, "discover": self.discover.to_json()}
+        entry: dict[str, Any] = {"name": self.name, "type": self.kind}
+        entry |= {} if self.discover is None else {"discover": self.discover.to_json()}
         shared = self._checked().to_json()
-        kept = (*_SHARED, "whole", *(() if self.has_values else ("other",)))
-        return entry | {key: shared[key] for key in kept if key in shared}
+        kept = (*_SHARED, "whole", *(("other",) if self.has_bins else ()))
+        entry |= {key: shared[key] for key in kept if key in shared}
+        return entry | ({_ANY: True} if self.any_type else {})
 
     def _listed(self, values: Sequence[str]) -> CategoricalAttribute:
         listed = tuple(values) or (_NONE_FOUND,)
@@ -332,7 +375,7 @@ class OpenAttribute:
         return binned
 
     def _shared(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SHARED}
+        return {name: getattr(self, name) for name in (*_SHARED, _ANY)}
 
     def _refusal(self, argument: str, value: object, condition: str) -> InputError:
         return InputError(f"attribute {shown(self.name)}, {argument}", value, condition)
@@ -349,7 +392,7 @@ class _NumberLeaves(NumericAttribute):
 
 @lru_cache(maxsize=1024)
 def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
-    leaves = column._made_leaves()
+    leaves: BinnedAttribute = column._made_leaves()
     if isinstance(leaves, NumericAttribute):
         shared = {each.name: getattr(leaves, each.name) for each in fields(leaves)}
         leaves = _NumberLeaves(**shared)
@@ -379,13 +422,18 @@ class LargestAttribute(CategoricalAttribute):
 
 
 def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
-    """Returns the attribute of an entry of a domain file with the key ``discover``.
+    """Returns the attribute of an entry of a domain file with the key or the type ``discover``.
 
     ``entry``: has a name and a type, both strings; other keys and values are checked.
     """
-    name, kind, written = entry["name"], entry["type"], entry["discover"]
+    name, kind, written = entry["name"], entry["type"], entry.get("discover")
     place = f"attribute {shown(name)}"
     _check_kind(name, kind)
+    if kind == UNTYPED:
+        for key in sorted(entry.keys() - {"name", "type", *_SHARED}):
+            condition = f"must not be given with the type {UNTYPED}"
+            raise InputError(f"{place}, {key}", entry[key], condition)
+        return OpenAttribute(name, kind, **{key: entry[key] for key in _SHARED if key in entry})
     if not isinstance(written, Mapping):
         raise InputError(f"{place}, discover", written, "must be a JSON object")
     build = DiscoverValues if kind == "categorical" else DiscoverBins
@@ -396,7 +444,7 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
             inside = f": write {key} inside discover" if key in _KEYS[build] else ""
             condition = f"must not be given together with discover{inside}"
             raise InputError(f"{place}, {key}", entry[key], condition)
-        if key not in keys:
+        if key not in (*keys, _ANY):
             condition = f"is unknown next to discover; {nearest_known(str(key), keys)}"
             raise InputError(f"{place}, key", key, condition)
     for key in written:
@@ -414,7 +462,7 @@ def open_attribute(entry: Mapping[str, Any]) -> OpenAttribute:
     except InputError as error:
         name_of = f"{place}, discover, {error.name}"
         raise InputError(name_of, error.value, error.condition) from None
-    kept: dict[str, Any] = {key: entry[key] for key in (*more, *_SHARED) if key in entry}
+    kept: dict[str, Any] = {key: entry[key] for key in (*more, *_SHARED, _ANY) if key in entry}
     return OpenAttribute(name, kind, discover, **kept)
 
 
@@ -427,7 +475,7 @@ def levels_of(num_leaves: int) -> list[int]:
 
 
 def _check_kind(name: object, kind: object) -> None:
-    if kind not in OPEN_KINDS:
+    if kind not in (*OPEN_KINDS, UNTYPED):
         condition = f"must be {', '.join(OPEN_KINDS[:-1])} or {OPEN_KINDS[-1]} to be discovered"
         raise InputError(f"attribute {shown(name)}, type", kind, condition)
 
@@ -459,7 +507,8 @@ class OpenDomain:
         """Refuses levels of open attributes that a release may or may not find."""
         public = {
             each.name: (*getattr(each.discover, "include", ()), *([None] if each.nullable else []))
-            for each in self.open
+            for each in self.attributes
+            if isinstance(each, OpenAttribute)
         }
         for number, levels in enumerate(self.impossible, start=1):
             for name, listed in levels.items() if isinstance(levels, Mapping) else ():
@@ -478,8 +527,21 @@ class OpenDomain:
 
     @cached_property
     def open(self) -> tuple[OpenAttribute, ...]:
-        """The attributes to discover, in order."""
-        return tuple(column for column in self.attributes if isinstance(column, OpenAttribute))
+        """What the next release discovers, in order: the types of columns, or else the rest."""
+        columns = [column for column in self.attributes if isinstance(column, OpenAttribute)]
+        return tuple(column for column in columns if not column.has_type) or tuple(columns)
+
+    @property
+    def lacks_types(self) -> bool:
+        """Whether the next release discovers types."""
+        return not self.open[0].has_type
+
+    def typed(self, readings: Mapping[str, str] | None = None) -> OpenDomain:
+        """Returns the domain with types: those of the largest domain, text, if none are given."""
+        readings = dict.fromkeys(self.names, "text") if readings is None else readings
+        types = {column.name: column.typed(readings[column.name]) for column in self.open}
+        attributes = tuple(types.get(column.name, column) for column in self.attributes)
+        return replace(self, attributes=attributes) if self.lacks_types else self
 
     @cached_property
     def declared(self) -> Domain | None:

@@ -23,6 +23,7 @@ from beam_dp.domain.dates import DateAttribute, DatetimeAttribute
 from beam_dp.domain.discover import OpenAttribute, OpenDomain, open_attribute
 from beam_dp.domain.impossible import Impossible, LevelReader, Range, combination_to_json
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
+from beam_dp.domain.readings import UNTYPED
 from beam_dp.domain.texts import checked_json, json_text
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
@@ -76,6 +77,7 @@ def read_open_domain(
         {"name": "city", "type": "categorical",
          "discover": {"max_values": 500, "include": ["Rome"]}}
         {"name": "income", "type": "numeric", "discover": {"bins": 20, "min": 0, "max": 9999}}
+        {"name": "age", "type": "discover"}
 
     Example:
         >>> entry = {"name": "city", "type": "categorical", "discover": {"max_values": 500}}
@@ -225,10 +227,10 @@ def _from_entry(entry: object, position: int, source: str) -> attributes.Attribu
         if not isinstance(entry.get(key), str):
             raise InputError("domain", source, f"{place} must have a {key}, a string")
     kind = entry["type"]
-    if kind not in _KINDS:
+    if kind not in (*_KINDS, UNTYPED):
         hint = attributes.nearest_known(kind, _KINDS)
         raise InputError("domain", source, f"{place} has the unknown type {shown(kind)}; {hint}")
-    if "discover" in entry:
+    if "discover" in entry or kind == UNTYPED:
         try:
             return open_attribute(entry)
         except InputError as error:

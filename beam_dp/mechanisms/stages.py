@@ -1,8 +1,8 @@
 """The stages of a release: those that a database needs before it, and the plan of each.
 
-A stage is one release. The number of records per unit is chosen first, then a domain is found, and
-the last stage is the synthetic database. One guarantee covers all stages, and a ledger pays for all
-of them before the first draw. Each stage is planned with what the stages before it have released.
+A stage is one release. The number of records per unit is chosen first, then types and a domain are
+found, and the last stage is the synthetic database. One guarantee covers all stages, and a ledger
+pays for all before the first draw. Each stage is planned with what the stages before have released.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.contract import check_promise
-from beam_dp.mechanisms.discovery.plan import DomainPlan, paid_alone, plan_domain
+from beam_dp.mechanisms.discovery.plan import DomainPlan, paid_alone, plans_before
 from beam_dp.mechanisms.discovery.records_per_unit import (
     RecordsPlan,
     noise_per_record,
@@ -30,11 +30,12 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, UnitCounts, origin_of, records_of
-from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.domain.release import FOLDER, TYPES_FOLDER, DomainRelease
 from beam_dp.releases.earlier_stage import Discovered
 from beam_dp.releases.synthetic_database.strategies import MeasureAll
 
 StagePlan = DomainPlan | RecordsPlan | MarginalsPlan
+Earlier = tuple[DomainPlan, ...]
 Request = Callable[[Domain], tuple[Workload | LinearWorkload, ReleaseOptions]]
 
 
@@ -51,8 +52,8 @@ class Stages:
         is_chosen: whether the records per unit are to be chosen.
         domain_share: the part of the budget that finds attributes; see ``plan_domain``.
         is_paid: whether a ledger pays.
-        records_per_unit, discovered: what the stages before have released, if paid together.
-        paid: the loss that was paid for all stages, if a stage has chosen the records per unit.
+        records_per_unit, types, discovered: what the stages before have released, if paid together.
+        paid: the loss that was paid for all stages, if one has released records per unit or types.
         choice: the release that chose them.
         before: the folder of the stage before, in that of the first of these stages.
         is_alone: whether the database is paid for apart from the release of its domain.
@@ -66,6 +67,7 @@ class Stages:
     domain_share: float | None = None
     is_paid: bool = False
     records_per_unit: Discovered | None = None
+    types: Discovered | None = None
     discovered: Discovered | None = None
     paid: Loss | None = None
     choice: PaidRelease | None = None
@@ -90,7 +92,8 @@ class Stages:
     def places(self, output: str) -> list[tuple[str, str | None]]:
         """Returns the directory of each stage, and the name of a subfolder that may exist there."""
         names = [RECORDS_FOLDER] if self.is_chosen else []
-        names += [FOLDER] if isinstance(self.domain, OpenDomain) else []
+        if isinstance(self.domain, OpenDomain):
+            names += [TYPES_FOLDER, FOLDER] if self.domain.lacks_types else [FOLDER]
         directories = [output]
         for name in reversed(names):
             directories.insert(0, f"{directories[0].rstrip('/')}/{name}")
@@ -110,9 +113,12 @@ class Stages:
         )
         earlier: tuple[DomainPlan, ...] = ()
         if isinstance(self.domain, OpenDomain):
-            first, plan = self._plans_with_domain(self.domain, workload, options)
-            paid = plan.promised, plan.loss
-            earlier = (dataclasses.replace(first, paid=paid, records_per_unit_from=self.choice),)
+            firsts, plan = self._plans_with_domain(self.domain, workload, options)
+            paid, choice = (plan.promised, plan.loss), self.choice
+            earlier = tuple(
+                dataclasses.replace(first, paid=paid, records_per_unit_from=choice)
+                for first in firsts
+            )
         else:
             plan = plan_release(self.mechanism, self.domain, workload, self.guarantee, options)
             plan = paid_alone(plan) if self.is_alone else plan
@@ -122,7 +128,7 @@ class Stages:
 
     def _plans_with_domain(
         self, domain: OpenDomain, workload: Workload | LinearWorkload, options: ReleaseOptions
-    ) -> tuple[DomainPlan, MarginalsPlan]:
+    ) -> tuple[Earlier, MarginalsPlan]:
         """Plans the release of a domain, and the database for the largest domain.
 
         With delta > 0, the database gets a Gaussian or a pure guarantee, whichever its mechanism
@@ -131,11 +137,11 @@ class Stages:
         records per unit is purely private, so there one kind is out of reach.)
         """
         refusals, chosen = list[InputError](), self.records_per_unit
-        candidates: list[tuple[DomainPlan, tuple[MarginalsPlan, Guarantee], MarginalsPlan]] = []
+        candidates: list[tuple[Earlier, tuple[MarginalsPlan, Guarantee], MarginalsPlan]] = []
         guarantee = self.guarantee if chosen is None else chosen.main
         for is_pure in (False, True) if guarantee.delta > 0 else (True,):
-            first = plan_domain(domain, guarantee, self.domain_share, later_is_pure=is_pure)
-            with_domain = dataclasses.replace(options, discovered=first.shared)
+            firsts = plans_before(domain, guarantee, self.domain_share, is_pure, self.types)
+            with_domain = dataclasses.replace(options, discovered=firsts[-1].shared)
             try:
                 plans = candidate_plan(
                     self.mechanism, self.largest, workload, self.guarantee, with_domain
@@ -143,7 +149,7 @@ class Stages:
             except InputError as error:
                 refusals.append(error)
             else:
-                candidates.append((first, *plans))
+                candidates.append((firsts, *plans))
                 if self.is_paid and chosen is None:
                     break
         if not candidates:
@@ -156,9 +162,9 @@ class Stages:
                 parameters.predicted_cell_error if isinstance(parameters, MeasureAll) else math.inf
             )
 
-        first, alone, last = min(candidates, key=lambda plans: predicted_error(plans[2]))
+        firsts, alone, last = min(candidates, key=lambda plans: predicted_error(plans[2]))
         check_promise(*alone)
-        return first, last
+        return firsts, last
 
     def _plans_with_choice(self) -> tuple[tuple[DomainPlan | RecordsPlan, ...], MarginalsPlan]:
         """Plans the choice of the records per unit from the noise of the largest database."""
@@ -180,7 +186,7 @@ class Stages:
             raise InputError("mechanism", self.mechanism.name, condition)
         if isinstance(self.domain, OpenDomain):
             is_pure = plan.guarantee.delta == 0
-            one = plan_domain(self.domain, one, self.domain_share, later_is_pure=is_pure).main
+            one = plans_before(self.domain, one, self.domain_share, is_pure)[-1].main
         noise, paid = noise_per_record(plan, one), (plan.promised, plan.loss)
         return (dataclasses.replace(first, noise_per_record=noise, paid=paid), *rest.plans[0]), plan
 
@@ -189,6 +195,14 @@ class Stages:
 
         ``is_paid_again``: whether the first payment is used up; then the other stages pay again.
         """
+        chosen = self.records_per_unit
+        if isinstance(release, DomainRelease) and release.readings:
+            typed = dataclasses.replace(
+                self, domain=release.result, types=release.discovered, before=TYPES_FOLDER
+            )
+            if is_paid_again and chosen is not None:  # types are paid again, but not the choice
+                typed = dataclasses.replace(typed, guarantee=chosen.main, records_per_unit=None)
+            return dataclasses.replace(typed, paid=None if is_paid_again else self.last.loss)
         if isinstance(release, DomainRelease):
             return dataclasses.replace(
                 self,

@@ -21,7 +21,7 @@ from beam_dp.errors import InputError, magnitude, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import integer, number, values_of
 from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR, read_guarantee
-from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, plan_domain, plans_before
 from beam_dp.mechanisms.marginals.plan import MAX_CANDIDATES
 from beam_dp.mechanisms.resources import release_resources
 from beam_dp.mechanisms.sketches.errors import KeyProfile
@@ -543,11 +543,13 @@ def domain_lines(flags: Flags) -> list[str]:
     """Returns lines about attributes to discover, or about released edges and who must pay."""
     domain = read_open_domain(flags["domain"])
     if isinstance(domain, OpenDomain):
-        names = ", ".join(shown(column.name) for column in domain.open)
+        names = ", ".join(shown(column.name) for column in domain.typed().open)
         share = f"{100 * DEFAULT_SHARE:g} % of the budget"
         sought: dict[str, str] = {}
         with contextlib.suppress(InputError):  # then each option says why it is refused
-            sought = plan_domain(domain, read_guarantee(flags)).sought
+            *before, plan = plans_before(domain, read_guarantee(flags))
+            sought = {name: text for first in before for name, text in first.facts.items()}
+            sought |= plan.sought
         return [
             f"{names}: {share} finds values or bins first. The errors are those for as many as may"
             " be found, with the rest of the budget. Which share of the records will be in other is"

@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
-from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.discovery import record_levels
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
 
 RECORDS = "records per unit"  # what the choice of this number measures
-_DRAWN, LIMIT = "draw_id", "max_records_per_unit"
+_DRAWN, LIMIT, _TYPES = "draw_id", "max_records_per_unit", "types"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,6 +36,12 @@ class Discovered:
     main: Guarantee  # of the later release alone
     noise: tuple[Mapping[str, Any], ...]  # the noise of the earlier release, as its card states it
     draw_id: str | None = None  # of the earlier release; None before it is drawn
+    types: Discovered | None = None  # the release of types, before that of a domain
+
+    @property
+    def all_noise(self) -> tuple[Mapping[str, Any], ...]:
+        """The noise of the earlier release and, before it, of types."""
+        return self.noise if self.types is None else (*self.types.noise, *self.noise)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the JSON entry of a card."""
@@ -44,13 +49,14 @@ class Discovered:
         release: dict[str, Any] = {"epsilon": self.main.epsilon, "delta": self.main.delta}
         if self.main.max_records_per_unit != self.whole.max_records_per_unit:
             release[LIMIT] = self.main.max_records_per_unit
-        return {**drawn, "release": release, "noise": [dict(step) for step in self.noise]}
+        types = {} if self.types is None else {_TYPES: self.types.to_json()}
+        return {**drawn, "release": release, "noise": [dict(step) for step in self.noise], **types}
 
     @classmethod
     def from_json(cls, parsed: Any, whole: Guarantee) -> Self:
         """Returns what ``to_json`` wrote on the card of a release with a guarantee."""
         keys = {_DRAWN, "release", "noise"}
-        if not isinstance(parsed, Mapping) or set(parsed) != keys:
+        if not isinstance(parsed, Mapping) or set(parsed) - {_TYPES} != keys:
             raise InputError("discovered", type(parsed).__name__, f"must have the fields {keys}")
         release, noise, draw_id = parsed["release"], parsed["noise"], parsed[_DRAWN]
         if not isinstance(release, Mapping) or set(release) - {LIMIT} != {"epsilon", "delta"}:
@@ -60,14 +66,15 @@ class Discovered:
         if not isinstance(draw_id, str):
             raise InputError("discovered", _DRAWN, "must be a string")
         main = whole.with_limits(**release)
-        return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id)
+        types = cls.from_json(parsed[_TYPES], whole) if _TYPES in parsed else None
+        return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id, types=types)
 
 
 ONE_BIN, CUT, SEPARATOR = "one bin", "far values may be cut", ", "
 
 
 def not_described(
-    domain: Domain, in_other: Mapping[str, float], cut: Iterable[str] = ()
+    attributes: Iterable[object], in_other: Mapping[str, float], cut: Iterable[str] = ()
 ) -> dict[str, str]:
     """Returns the columns that released records describe badly, with the reasons, by name.
 
@@ -75,7 +82,7 @@ def not_described(
     ``cut``: the columns whose far values may be cut.
     """
     reasons = {name: [CUT] for name in cut}
-    for attribute in domain:
+    for attribute in attributes:
         if isinstance(attribute, BinnedAttribute) and attribute.num_levels == 1:
             reasons.setdefault(attribute.name, []).append(ONE_BIN)
     for name, share in in_other.items():

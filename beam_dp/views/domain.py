@@ -24,7 +24,8 @@ _SHOWN_LEVELS = 20
 _ABOUT = (
     "Numbers of privacy units are noisy, and those of values that were found are too large by"
     " chance. All other values of a column are in other. Missing and unreadable values of a column"
-    " of bins are in its middle bin, if neither null nor other has a level."
+    " of bins are in its middle bin, if neither null nor other has a level. A value votes for the"
+    " narrowest type that reads it; an unclear vote means text."
 )
 
 
@@ -42,7 +43,7 @@ def describe(release: DomainRelease) -> RenderableType:
         terminal.plain_text(f"{found_text(release)}.", "bold"),
         *(
             terminal.plain_text(f"Warning: {warning}.", "bold")
-            for warning in column_warnings(not_described(release.domain, {}))
+            for warning in column_warnings(not_described(release.result.attributes, {}))
         ),
         *terminal.facts_tables({"release": facts}),
     ]
@@ -68,18 +69,18 @@ def report(release: DomainRelease, _: Truth | None) -> Told:
         for attribute, result, _ in release.columns()
     }
     noise = noise_words(release.noise)
-    warnings = column_warnings(not_described(release.domain, {}))
+    warnings = column_warnings(not_described(release.result.attributes, {}))
     return Told("Domain", found_text(release), _ABOUT, {}, sections, noise, warnings)
 
 
 def found_text(release: DomainRelease) -> str:
-    """Returns the numbers of values and bins that were found, in one line."""
-    texts = [
+    """Returns the types, or the numbers of values and bins, that were found, in one line."""
+    texts = [f"{reading} for {name}" for name, reading in release.readings.items()] or [
         f"{counted(len(result.counts), 'value' if attribute.has_values else 'bin')} of"
         f" {attribute.name}"
         for attribute, result, _ in release.columns()
     ]
-    more = f" and levels of {len(texts) - 6:,} more attributes" if len(texts) > 6 else ""
+    more = f" and those of {len(texts) - 6:,} more attributes" if len(texts) > 6 else ""
     return f"Found {', '.join(texts[:6])}{more}"
 
 
@@ -89,7 +90,7 @@ def _header(attribute: OpenAttribute) -> tuple[str, str, str]:
 
 def _rows(attribute: OpenAttribute, result: Found) -> list[tuple[str, str, str]]:
     """Returns the found levels with their noisy counts."""
-    if attribute.has_values:
+    if not attribute.has_bins:
         labels = [str(value) for value in result.values]
     else:
         closed = attribute.closed(result.values)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
-from open_domains import CITY, INCOME, open_domain
+from open_domains import CITY, CITY_TYPE, INCOME, open_domain
 from sketch_laws import seeded_key
 from tiny import (
     ADD,
@@ -303,6 +303,11 @@ def draw_domain(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     return plan.release(held, noise)
 
 
+def draw_types(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
+    """Votes of six readings."""
+    return plan.release(ValueCounts({}, {"city": counts * GRID}), noise)
+
+
 def draw_records(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
     return plan.release(counts, noise)
 
@@ -424,6 +429,14 @@ CASES: dict[str, Case] = {
         draw_domain,
         deltas=(1e-9,),
         least_on_data=None,
+        face=lambda release: (release.guarantee, release.noise, release.plan),
+    ),
+    "types": Case(
+        lambda g: dp.plan_domain(open_domain(CITY_TYPE), g),
+        draw_types,
+        deltas=(1e-9,),
+        least_on_data=None,
+        errors=lambda release, counts: release.found[0].counts - counts,
         face=lambda release: (release.guarantee, release.noise, release.plan),
     ),
     "records per unit": Case(

@@ -21,7 +21,7 @@ from jobs import (
     window_flags,
     write_table,
 )
-from open_domains import DOMAIN as OPEN_DOMAIN, residents
+from open_domains import DOMAIN as OPEN_DOMAIN, UNTYPED, residents
 
 from beam_dp.flags.command_line import PROGRAMS, flags_of_program, import_program
 from beam_dp.privacy.ledger.ledger import Ledger
@@ -135,14 +135,16 @@ def intervals(folder: pathlib.Path) -> Flags:
     return {**named(interval_flags(folder, partly_outside("age", -5))), "count_left_out": ""}
 
 
-def discovering(folder: pathlib.Path, visits: int = 1, **changes: str | None) -> Flags:
+def discovering(
+    folder: pathlib.Path, visits: int = 1, domain: Any = OPEN_DOMAIN, **changes: str | None
+) -> Flags:
     """A domain that is found first; each person has some records, and one has many."""
     table = residents(1500 if visits == 1 else 800 * visits)
     if visits > 1:
         persons = [max(place // visits, 40) for place in range(len(table))]
         table = table.set_column(0, "person", [persons])
     own = {"privacy_unit": "person", "max_records_per_unit": "1", "epsilon": "20"}
-    return named(job_flags(folder, table, domain=OPEN_DOMAIN, **{**own, **changes}))
+    return named(job_flags(folder, table, domain=domain, **{**own, **changes}))
 
 
 CHOICE = {"max_records_per_unit": "discover", "most_records_per_unit": "20"}
@@ -253,6 +255,16 @@ JOBS = {
         "release_synthetic_database",
         lambda folder: discovering(folder, VISITS, **CHOICE),
         ("domain/records_per_unit", "domain", ""),
+    ),
+    "types, domain, records": Job(
+        "release_synthetic_database",
+        lambda folder: discovering(folder, domain=UNTYPED),
+        ("domain/types", "domain", ""),
+    ),
+    "records per unit, types, domain, records": Job(
+        "release_synthetic_database",
+        lambda folder: discovering(folder, VISITS, UNTYPED, **CHOICE),
+        ("domain/types/records_per_unit", "domain/types", "domain", ""),
     ),
     "intervals": Job("release_intervals", intervals),
     "projection": Job("release_projection", lambda folder: keys(folder, size="1024")),

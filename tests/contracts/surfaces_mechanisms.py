@@ -184,7 +184,8 @@ top = but_for(dp.plan_top_queries, PAIRS, guarantee=promise(ADD), num_records=9,
 def open_domain(**changed: Any) -> Any:
     """The plan for a domain of discovered texts and bins."""
     guarantee = open_domains.guarantee(changed.pop("epsilon", 1.0), changed.pop("delta", 1e-9))
-    return plan_domain(open_domains.open_domain(), guarantee, **changed)
+    entries = [open_domains.CITY_TYPE] if changed.pop("untyped", False) else []
+    return plan_domain(open_domains.open_domain(*entries), guarantee, **changed)
 
 
 def bins(num_bins: int = 9, **loss: float) -> Any:

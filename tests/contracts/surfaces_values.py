@@ -62,6 +62,7 @@ ENTRIES: dict[str, dict[str, Any]] = {
     "city": {"type": "categorical", "discover": {"max_values": 3, "include": ["Rome"]}},
     "income": {"type": "numeric", "discover": {"bins": 4, "min": 0, "max": 8192}},
     "day": {"type": "date", "discover": {"bins": 2, "min": "2020-01-01", "max": "2020-12-31"}},
+    "untyped": {"type": "discover", "nullable": True},
 }
 PEOPLE = Domain(
     (

@@ -41,7 +41,7 @@ ASK: dict[str, Callable[[Any], Any]] = {
     "sparse_release": lambda release: release.answer(np.arange(8, dtype=np.uint64), np.ones(8)),
     "answers": lambda release: list(release.rows),
     "window_tables": lambda release: release.answer(release.workload),
-    "domain": lambda release: (release.domain, release.found),
+    "domain": lambda release: (release.result, release.found),
 }
 RELATION = ", add_or_remove_one"
 CASES: dict[str, Callable[[], Any]] = {

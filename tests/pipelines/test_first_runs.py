@@ -36,6 +36,8 @@ from pipelines.stages import StagedJob
 DOMAIN = "domain, then records"
 CHOICE = "records per unit, then records"
 BOTH = "records per unit, domain, records"
+TYPES = "types, domain, records"
+ALL = "records per unit, types, domain, records"
 TARGET = ("--epsilon=1", "--delta=1e-9", "--neighboring=add_or_remove_one", "--privacy_unit=record")
 
 
@@ -87,6 +89,34 @@ def test_one_command_chooses_the_number_and_finds_the_domain():
     assert found.discovered.whole == release.records_per_unit.main
     assert release.domain == found.domain
     assert done(BOTH).entry.draw_id == found.draw_id  # the draw that values and edges name
+
+
+@pytest.mark.job
+def test_one_command_finds_types_first(tmp_path, capfd):
+    types, found, release = releases_of(TYPES)
+    assert types.readings == {"city": "text", "income": "whole number"}
+    assert "Found text for city, whole number for income" in done(TYPES).ran.out
+    assert set(found.found[0].values) == set(FREQUENT) and release.domain == found.domain
+    assert release.domain["income"].whole and release.discovered.types == found.discovered.types
+    assert done(TYPES).entry.draw_id == found.draw_id
+    out = done(TYPES).folder / "out"
+    refused_line(
+        main,
+        texts({**JOBS[TYPES].flags(tmp_path), "domain": str(out / "domain/types")}),
+        capfd,
+        "has types only: the domain is in the folder above it",
+    )
+    for place in ("", "domain", "domain/types"):
+        ledger = f"--ledger={done(TYPES).folder / 'ledger.sqlite'}"
+        assert beam_dp_main(["verify", str(out / place), ledger]) == 0
+        assert beam_dp_main(["describe", str(out / place)]) == 0
+    assert "text for city" in capfd.readouterr().out
+    report = [f"--output={tmp_path / 'page.html'}"]
+    assert beam_dp_main(["report", str(out / "domain/types"), *report]) == 0
+    assert "time with a zone" in (tmp_path / "page.html").read_text()
+    _, types, found, release = releases_of(ALL)
+    assert types.guarantee.max_records_per_unit == 3
+    assert types.discovered.whole == release.records_per_unit.main == found.discovered.whole
 
 
 @pytest.mark.job
@@ -279,6 +309,10 @@ def finds_domain(job: program.Job) -> bool:
     return job.plan.mechanism == "discovery"
 
 
+def is_third(job: program.Job) -> bool:
+    return job.output.endswith("domain")
+
+
 def is_last(job: program.Job) -> bool:
     return not isinstance(job, StagedJob)
 
@@ -320,6 +354,7 @@ MOMENTS: dict[str, Patch] = {
     "before the counts are read": before(StagedJob, "payer_of"),
     "before the mark of the counts": before(program.Job, "mark"),
     "after the mark of the counts": after(program.Job, "mark"),
+    "after the mark of the types": after(program.Job, "mark", is_third),
 }
 # How many entries of the ledger there are in the end, and how many draws after the kill. What was
 # submitted may have been drawn, so it is paid again.
@@ -338,6 +373,12 @@ KILLS = [
     (BOTH, "after the mark of the counts", 2, 1),
     (BOTH, "before the domain is read", 1, 2),
     (BOTH, "after the mark of the domain", 2, 2),
+    (TYPES, "before the counts are read", 1, 1),
+    (TYPES, "before the mark of the counts", 1, 1),
+    (TYPES, "after the mark of the counts", 2, 1),
+    (TYPES, "after the mark of the domain", 2, 2),
+    (ALL, "after the mark of the counts", 2, 1),
+    (ALL, "after the mark of the types", 2, 2),
 ]
 
 
@@ -356,7 +397,7 @@ def found_in(folder: Path, job: Job) -> list[Any]:
 @pytest.mark.parametrize(
     ("name", "moment", "num_paid", "num_drawn"),
     [
-        pytest.param(*each, marks=pytest.mark.part if each[0] == BOTH else pytest.mark.job)
+        pytest.param(*each, marks=pytest.mark.part if each[0] in (BOTH, ALL) else pytest.mark.job)
         for each in KILLS
     ],
 )
@@ -387,7 +428,7 @@ def test_same_command_goes_on_from_what_is_committed(
     ]
     assert_covers(entries[-1], tmp_path / "out", *paid)
     if num_paid == 1:
-        named = [each for each in releases if each.KIND == "domain"] or releases
+        named = [each for each in releases if each.KIND == "domain"][-1:] or releases
         assert entries[0].draw_id == named[0].draw_id
         assert release.guarantee.epsilon == 20
     if moment == "after the mark of the domain":
@@ -396,13 +437,17 @@ def test_same_command_goes_on_from_what_is_committed(
         assert entries[1].draw_id == release.draw_id and entries[1].loss.slack == 0
         assert release.discovered is None and release.records_per_unit is None
         assert release.domain["city"].values_from == PaidRelease("people/1", found.draw_id)
-    if moment.startswith("after the mark") and name != DOMAIN:
+    if name in (TYPES, ALL):
+        domain = releases[-2]
+        assert domain.discovered.types.draw_id == releases[-3].draw_id
+        assert domain.open_domain == releases[-3].result
+    if moment.startswith("after the mark") and name not in (DOMAIN, TYPES):
         origin = {"ledger_release": "people/1", "draw_id": first[0].draw_id}
         assert release.plan["records_per_unit_from"] == origin
         path = tmp_path / "out" / "card.json"
         path.write_text(path.read_text().replace(first[0].draw_id, "0" * 32))
         assert not dp.verify_release(read_any(path.parent)).holds
-    if moment == "after the mark of the counts":
+    if moment == "after the mark of the counts" and name != TYPES:
         assert release.records_per_unit is None
         assert release.guarantee.epsilon == 20 * 0.98
         assert release.guarantee.max_records_per_unit == 3

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 import pytest
-from open_domains import INCOME, SEX, open_domain, plans_of
+from open_domains import CITY_TYPE, INCOME, INCOME_TYPE, SEX, open_domain, plans_of
 from tiny import ADD, REPLACE
 
 from beam_dp.mechanisms.contract import Plan
@@ -35,12 +35,16 @@ BESIDE = {
     "discovered domain": ("discovered",),
     "discovered domain and left-out counts": ("discovered", "left out"),
     "discovered domain and records per unit": ("discovered", "chosen"),
+    "types": ("discovered", "types"),
+    "types and records per unit": ("discovered", "types", "chosen"),
 }
 
 
 def planned(mechanism: MWEM | Laplace, guarantee: Guarantee, beside: Iterable[str]) -> Plan:
     options = ReleaseOptions(num_records=1000, count_left_out="left out" in beside)
     domain = open_domain() if guarantee.delta else open_domain(SEX, INCOME)
+    if "types" in beside and guarantee.delta:
+        domain = open_domain(CITY_TYPE, SEX, INCOME, INCOME_TYPE | {"name": "age"})
     bounded = domain.bounded()
     if "chosen" in beside:
         chosen = plan_records(bounded, guarantee, 9.0).chosen(3)
@@ -58,7 +62,7 @@ def steps_on_the_cards(plan: Plan) -> list[Step]:
         steps.append(laplace_step("left out", plan.left_out.sensitivity, plan.left_out.scale))
     for earlier in (plan.discovered, plan.records_per_unit):
         if earlier is not None:
-            steps += domain_steps(earlier.noise, earlier.whole)
+            steps += domain_steps(earlier.all_noise, earlier.whole)
     return steps
 
 

@@ -98,7 +98,8 @@ def scales_of(name: str) -> list[str]:
     card = card_named(name)
     scales = (path for path in places(card) if str(path[-1]).endswith("scale"))
     found = [".".join(map(str, path)) for path in scales if at(card, path)]
-    return [each for each in found if (name, each) not in NOT_DRAWN]
+    others = "parameters.types"  # of an earlier release, which this one does not charge
+    return [e for e in found if (name, e) not in NOT_DRAWN and not e.startswith(others)]
 
 
 @pytest.mark.parametrize(

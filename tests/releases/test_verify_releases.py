@@ -41,6 +41,9 @@ LEAST = {
     # The part of the later release is on its own card.
     "domain": 0.37,
     "domain pure": 0.09,
+    "types": 0.2,
+    "domain of types": 0.53,
+    "of types": 1 - 1e-7,
     "counted units": 0.019,
     "of both": 0.99,
     "of a domain": 1 - 1e-7,

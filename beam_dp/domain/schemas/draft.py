@@ -20,6 +20,7 @@ from beam_dp.domain.files import (
     to_confirm,
     to_fill_in,
 )
+from beam_dp.domain.readings import USUAL_BINS, USUAL_VALUES, usual_days
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import IDS, words_of
@@ -252,15 +253,10 @@ def _names_units(column: Column) -> bool:
     return is_likely and not IDS.isdisjoint(last)
 
 
-# What a release looks for where a schema declares nothing; the range of dates is a wide public one.
-_MAX_VALUES, _BINS = 100, 20
-_FIRST_DAY, _LAST_DAY = "1900-01-01", "2100-01-01"
-
-
 def _categorical(column: Column) -> dict[str, Any]:
     if column.values:
         return {"values": to_confirm(list(column.values))}
-    return {"discover": {"max_values": _MAX_VALUES}}
+    return {"discover": {"max_values": USUAL_VALUES}}
 
 
 def _integer(column: Column) -> dict[str, Any]:
@@ -271,11 +267,11 @@ def _integer(column: Column) -> dict[str, Any]:
 
 
 def _numeric(_: Column) -> dict[str, Any]:
-    return {"discover": {"bins": _BINS}}
+    return {"discover": {"bins": USUAL_BINS}}
 
 
 def _date(_: Column) -> dict[str, Any]:
-    return {"discover": {"bins": _BINS, "min": _FIRST_DAY, "max": _LAST_DAY}}
+    return {"discover": usual_days()}
 
 
 def _datetime(column: Column) -> dict[str, Any]:
@@ -283,8 +279,7 @@ def _datetime(column: Column) -> dict[str, Any]:
         example = '["2020-01-01T00:00", "2020-01-01T12:00"]'
         task = f"list edges of bins, such as {example} (with a Z where times have a zone)"
         return {"edges": to_fill_in(task)}
-    ends = (f"{day}T00:00{'Z' if column.has_zone else ''}" for day in (_FIRST_DAY, _LAST_DAY))
-    return {"discover": {"bins": _BINS, **dict(zip(("min", "max"), ends, strict=True))}}
+    return {"discover": usual_days("T00:00Z" if column.has_zone else "T00:00")}
 
 
 _KEYS: dict[str, Callable[[Column], dict[str, Any]]] = {

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.domain.discover import GRID, DiscoverValues, OpenAttribute, OpenDomain
+from beam_dp.domain.readings import LEAST_UNITS, READINGS
 from beam_dp.errors import InputError, shown
 from beam_dp.mechanisms.contract import EarlierPlan, Plan
 from beam_dp.mechanisms.discovery.bins import BinsPlan, plan_bins
@@ -148,6 +149,26 @@ def plan_values(
     return ValuesPlan(name, moved, k, max_values, scale, threshold, slack, grid)
 
 
+def vote(plan: BinsPlan, counts: NDArray[np.int64], noise: NoiseSource) -> Found:
+    """Returns the noisy numbers of units by reading of one column; its type follows from them.
+
+    Each value votes for its narrowest reading of the public list ``READINGS``, which depends on
+    this value alone; a missing one does not vote. A unit votes with at most k records, and each of
+    its n votes weighs floor(G / n), in steps of 1 / G of a unit. Every reading of the list gets
+    noise of its own, also one that no value has. ``type_of`` states the accuracy.
+
+    Privacy: that of ``plan``, a histogram of one level: mu-Gaussian privacy with mu^2 = moved G^2 /
+    (scale^2 - 4), for the relation and the unit of the guarantee; moved is 1, or 2 under
+    replace-one. The weights of a unit add up to at most G, so adding it moves the sums by at most
+    G in L1 norm, and therefore in L2 norm. No weight is negative, so replacing a unit moves the
+    sums by at most sqrt(2) G. There is no threshold, and no slack.
+
+    ``counts``: the sums of weights in grid steps, shape (len(READINGS),), int64; secret.
+    """
+    noisy = noise.gaussian(counts, plan.scale) / plan.grid
+    return Found(tuple(READINGS), noisy, np.full(len(noisy), plan.noise_deviation))
+
+
 # The share of the budget for a domain: of mu^2, or of epsilon if delta is 0. A column of texts gets
 # so many times the part of a column of bins. Chosen by the errors of whole copies
 # (benchmarks/undescribed_tables.py): a larger share finds better bins and more texts, but makes the
@@ -155,6 +176,7 @@ def plan_values(
 DEFAULT_SHARE = 0.3
 _TEXT_WEIGHT = 2
 MAX_SHARE = 0.5
+TYPES_SHARE = 0.05  # for types, beside that: an equal part for each column without one
 _FIXED_BYTES = 2**28
 # Numbers of units for which a preview says what is found.
 _EXAMPLE_ROWS = (300, 3_000, 30_000)
@@ -186,6 +208,7 @@ class DomainPlan(EarlierPlan):
     share: float
     main: Guarantee
     parts: tuple[ValuesPlan | BinsPlan, ...]
+    types: Discovered | None = None  # the release of types before this one
 
     @property
     def asked_by(self) -> tuple[str, list[str]]:
@@ -215,7 +238,7 @@ class DomainPlan(EarlierPlan):
     def noise(self) -> tuple[dict[str, Any], ...]:
         """The noise of each open attribute, as the card states it."""
         named = zip(self.domain.open, self.parts, strict=True)
-        return tuple({"measured": attribute.name} | part.to_json() for attribute, part in named)
+        return tuple({**part.to_json(), "measured": column.measured} for column, part in named)
 
     @cached_property
     def sought(self) -> dict[str, str]:
@@ -228,7 +251,7 @@ class DomainPlan(EarlierPlan):
     @cached_property
     def shared(self) -> Discovered:
         """What the later release is planned with before the domain is drawn."""
-        return Discovered(whole=self.whole, main=self.main, noise=self.noise)
+        return Discovered(whole=self.whole, main=self.main, noise=self.noise, types=self.types)
 
     @property
     def columns(self) -> OpenColumns:
@@ -254,7 +277,9 @@ class DomainPlan(EarlierPlan):
 
     def _stated(self) -> dict[str, Any]:
         release = {"epsilon": self.main.epsilon, "delta": self.main.delta}
-        return {"domain_share": self.share, "release": release, "whole": self.whole.to_json()}
+        types = {} if self.types is None else {"types": self.types.to_json()}
+        whole = self.whole.to_json()
+        return {"domain_share": self.share, "release": release, "whole": whole, **types}
 
     def release(self, counts: ValueCounts, noise: NoiseSource) -> DomainRelease:
         """Returns the domain; the only function that turns exact sums of values into a release.
@@ -269,6 +294,8 @@ class DomainPlan(EarlierPlan):
                 sums = np.array([count for _, count in pairs], np.float64)
                 error = math.sqrt(noise_variance("discrete_gaussian", part.scale)) / part.grid
                 discoveries.append(Found(texts, sums, np.full(len(sums), error)))
+            elif not attribute.has_type:
+                discoveries.append(vote(part, counts.leaves[attribute.name], noise))
             else:
                 bins = part.release(counts.leaves[attribute.name], noise)
                 edges = attribute.edges_at(_usable_cuts(attribute, bins.cuts))
@@ -284,6 +311,25 @@ class DomainPlan(EarlierPlan):
         )
 
 
+class TypesPlan(DomainPlan):
+    """The plan of the release of types, which comes first.
+
+    Privacy: as of ``DomainPlan``. ``main`` is the guarantee of all that follows, at the delta that
+    the thresholds of texts leave, because any column may be text.
+    """
+
+    what: ClassVar[str] = "types"
+    done: ClassVar[str] = "found the types of columns"
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """The lines of a preview about this release."""
+        names = some([column.name for column in self.domain.open])
+        least = LEAST_UNITS * max(getattr(part, "noise_deviation", 0.0) for part in self.parts)
+        text = f"{100 * self.share:g} % of the budget finds those of {names}; with fewer than"
+        return {"types": f"{text} about {least:,.0f} units they become text, as is planned here"}
+
+
 def _sought(attribute: OpenAttribute, noise: Mapping[str, Any]) -> str:
     """Returns what may be found for an attribute."""
     if isinstance(attribute.discover, DiscoverValues):
@@ -295,6 +341,7 @@ def _sought(attribute: OpenAttribute, noise: Mapping[str, Any]) -> str:
         f"{short(float(f'{100 * min(hidden / rows, 1):.2g}'))} % of {rows:,}"
         for rows in _EXAMPLE_ROWS
     ]
+    assert attribute.discover is not None
     return (
         f"at most {attribute.discover.bins:,} bins; about {hidden:,.0f} units beyond each end are"
         f" counted in the last bin: {', '.join(shares)} units"
@@ -320,8 +367,11 @@ def plan_domain(
     share: float | None = None,
     *,
     later_is_pure: bool = False,
+    types: Discovered | None = None,
 ) -> DomainPlan:
     """Returns the plan of the release of a domain, for a share of a guarantee (``DomainPlan``).
+
+    If columns lack a type, this is the plan of the release of types, which comes first.
 
     Args:
         domain: the domain with the attributes to discover.
@@ -330,6 +380,7 @@ def plan_domain(
             delta is 0. By default 30 %.
         later_is_pure: whether the later release gets a pure guarantee, which is better for few
             tables; always so if delta is 0.
+        types: ``discovered`` of the release that found types, if the guarantee covers it, too.
 
     Raises:
         InputError: if the domain is not open, texts are to be found with delta 0, or the budget is
@@ -339,16 +390,20 @@ def plan_domain(
     check_is("guarantee", guarantee, Guarantee)
     share = DEFAULT_SHARE if share is None else share
     checked_number("domain_share", share, above=0, most=MAX_SHARE)
-    texts = [attribute for attribute in domain.open if attribute.has_values]
+    build, share = (TypesPlan, TYPES_SHARE) if domain.lacks_types else (DomainPlan, share)
+    of_types = 0.0 if types is None else TYPES_SHARE
+    texts = [column for column in domain.open if not column.has_bins]  # or what may be texts
     if texts and guarantee.delta == 0:
         condition = (
             f"must be > 0 to discover the values of {shown(texts[0].name)}: that a release shows a"
             " value proves that a record has it, and no epsilon bounds the odds of this"
         )
         raise InputError("delta", guarantee.delta, condition)
-    slack = guarantee.delta * SLACK_SHARE if texts else 0.0
+    slack = guarantee.delta * SLACK_SHARE if texts or types is not None else 0.0
     # The difference is exact: the slack is 0 or half of delta.
-    main, rest = Budget.of(guarantee.with_limits(delta=guarantee.delta - slack)).split(share)
+    budget = Budget.of(guarantee.with_limits(delta=guarantee.delta - slack))
+    main, rest = budget.split(share + of_types)
+    rest = budget.part(share) if domain.lacks_types else rest - budget.part(of_types)
     if not (main.epsilon > MIN_EPSILON and rest.amount > 0):
         condition = "is too small to also discover a domain: use a larger one"
         raise InputError("epsilon", guarantee.epsilon, condition)
@@ -361,10 +416,10 @@ def plan_domain(
             limit = attribute.discover.max_values
             parts.append(plan_values(attribute.name, guarantee, part, delta, limit))
         else:
-            bins, moved = attribute.discover.bins, guarantee.neighboring
+            bins, moved = getattr(attribute.discover, "bins", len(READINGS)), guarantee.neighboring
             mu, epsilon = (None, part) if rest.kind == "pure" else (part, None)
             parts.append(plan_bins(attribute.leaves, bins, moved, mu=mu, epsilon=epsilon))
-    plan = DomainPlan(
+    plan = build(
         mechanism=MECHANISM,
         guarantee=guarantee,
         loss=Loss.nothing(),
@@ -373,14 +428,30 @@ def plan_domain(
         whole=guarantee,
         main=main,
         parts=tuple(parts),
+        types=types,
     )
     together, epsilon = total(plan.steps, guarantee)
     alone = guarantee.with_limits(epsilon=epsilon)
-    if later_is_pure and guarantee.delta > 0:
+    if later_is_pure and guarantee.delta > 0 and not domain.lacks_types:
+        _, epsilon = total(domain_steps(plan.shared.all_noise, guarantee), guarantee)
         left = down(Fraction(guarantee.epsilon) - Fraction(epsilon))
         main = guarantee.with_limits(epsilon=max(left, MIN_EPSILON), delta=0.0)
     plan = dataclasses.replace(plan, guarantee=alone, main=main, loss=together.loss)
     return dataclasses.replace(plan, paid=(guarantee, total_loss(plan.shared)))
+
+
+def plans_before(
+    domain: OpenDomain,
+    guarantee: Guarantee,
+    share: float | None = None,
+    later_is_pure: bool = False,
+    types: Discovered | None = None,
+) -> tuple[DomainPlan, ...]:
+    """Returns the plans of the releases of types, if columns lack them, and of the domain."""
+    first = (plan_domain(domain, guarantee, share),) if domain.lacks_types else ()
+    types = first[0].shared if first else types
+    plan = plan_domain(domain.typed(), guarantee, share, later_is_pure=later_is_pure, types=types)
+    return *first, plan
 
 
 def total_loss(discovered: Discovered) -> Loss:

@@ -5,19 +5,19 @@ One of them chooses the records per unit, which follow from noisy counts of unit
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from beam_dp.checks import checked_number
 from beam_dp.domain.attributes import PaidRelease
-from beam_dp.domain.universe import Domain, released_edges
+from beam_dp.domain.universe import released_edges
 from beam_dp.errors import InputError, shown
 from beam_dp.privacy.discovery import chosen_records
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.steps import Step
-from beam_dp.releases.domain.release import FOLDER, DomainRelease
+from beam_dp.releases.domain.release import FOLDER, TYPES_FOLDER, DomainRelease
 from beam_dp.releases.earlier_stage import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.intervals.release import IntervalRelease
 from beam_dp.releases.kinds import ReleaseT, holds_release, read_release, verify_release
@@ -51,7 +51,9 @@ def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
         return
     is_domain = isinstance(release, DomainRelease)
     domain = release if is_domain else _below(release.directory, FOLDER, DomainRelease)
-    place = RECORDS_FOLDER if is_domain or domain is None else f"{FOLDER}/{RECORDS_FOLDER}"
+    place = "" if is_domain or domain is None else f"{FOLDER}/"
+    types = _below(release.directory, f"{place}{TYPES_FOLDER}", DomainRelease)
+    place = f"{place}{'' if types is None else f'{TYPES_FOLDER}/'}{RECORDS_FOLDER}"
     counts = _below(release.directory, place, UnitCounts)
 
     def same(name: str, stated: Any, found: Any) -> None:
@@ -71,6 +73,14 @@ def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
         elif earlier is domain or domain is None:
             same("guarantee", promise.to_json(), split.main.to_json())
 
+    if is_domain and types is not None:
+        figures.faults += [f"{TYPES_FOLDER}: {fault}" for fault in verify_release(types).faults]
+        later, votes = release.discovered, types.discovered
+        same("domain", release.open_domain.to_json(), types.result.to_json())
+        same("types", later.types and later.types.to_json(), votes.to_json())
+        same("whole", later.whole.to_json(), votes.whole.to_json())
+    elif is_domain and release.discovered.types is not None:
+        notes.append("The release that the card calls types is not in a folder below it.")
     if domain is not None and not is_domain:
         same("domain", release.domain.to_json(), domain.domain.to_json())
         planned_with("discovered", FOLDER, domain, domain.discovered)
@@ -88,8 +98,8 @@ def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
             notes.append(f"The release that the card calls {name} is not in a folder below it.")
 
 
-def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> None:
-    """Refuses a domain with edges from a release that this budget did not pay for.
+def check_edges_paid(attributes: Iterable[object], ledger: Ledger | None, dataset_id: str) -> None:
+    """Refuses attributes with edges from a release that this budget did not pay for.
 
     Released edges depend on the records, through a release of epsilon e1. A second release, of
     epsilon e2, that uses the edges depends on the first release, so by sequential composition the
@@ -99,7 +109,7 @@ def check_edges_paid(domain: Domain, ledger: Ledger | None, dataset_id: str) -> 
     """
     from beam_dp.privacy.ledger.entries import LedgerError  # reading a release needs no ledger
 
-    for source, origin in released_edges(domain):
+    for source, origin in released_edges(attributes):
         entry = entry_of(source, origin, ledger, dataset_id)
         if ledger is None or entry is None:
             continue  # no ledger adds these releases up

@@ -13,6 +13,7 @@ import numpy as np
 
 from beam_dp.domain.discover import MAX_TEXT_BYTES, DiscoverValues, OpenAttribute, OpenDomain
 from beam_dp.domain.files import open_domain_from_json
+from beam_dp.domain.readings import READINGS
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.releases.domain.release import MECHANISM, DomainRelease, Found
@@ -96,6 +97,10 @@ def _column(attribute: OpenAttribute, rows: list[dict[str, Any]]) -> Found:
         if len(texts) > attribute.discover.max_values or not is_short:
             raise DamagedFileError("has more or longer texts than its domain allows")
         return Found(texts, counts, errors)
+    if attribute.discover is None:
+        if [row["text"] for row in rows] != list(READINGS):
+            raise DamagedFileError("has other readings than its domain")
+        return Found(tuple(READINGS), counts, errors)
     if len(rows) - 1 > attribute.discover.bins:
         raise DamagedFileError("has more bins than its domain allows")
     column = "number" if attribute.kind == "numeric" else "text"

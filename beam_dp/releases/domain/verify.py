@@ -17,6 +17,7 @@ from beam_dp.domain.discover import (
     OpenAttribute,
     levels_of,
 )
+from beam_dp.domain.readings import READINGS
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.models.intervals.hierarchy import best_tree
@@ -37,7 +38,8 @@ _SHARED = ("measured", "distribution", "scale", "grid")
 _TEXTS = (*_SHARED, "threshold", "slack", "max_values")
 _BINS = (*_SHARED, "levels")
 _RECORDS = ("measured", "distribution", "scale")
-_NEEDED, _FREE = ("domain_share", "release", "whole"), ("job", "ledger_release", RECORDS_FROM)
+_NEEDED = ("domain_share", "release", "whole")
+_FREE = ("job", "ledger_release", RECORDS_FROM, "types")
 
 
 def verify(release: DomainRelease) -> verdict.Verification:
@@ -50,10 +52,11 @@ def verify(release: DomainRelease) -> verdict.Verification:
     figures.equal("guarantee", promise, whole.to_json() | {"epsilon": promise["epsilon"]})
     _, epsilon = total(steps, release.guarantee)
     figures.same("guarantee.epsilon", release.guarantee.epsilon, epsilon)
-    domain_figures(discovered, steps, release.domain, figures)
+    domain = None if release.readings else release.domain
+    domain_figures(discovered, steps, domain, figures)
     parameter, share = release.plan["domain_share"], 1 - discovered.main.epsilon / whole.epsilon
     if whole.delta > 0:
-        delta = whole.delta - _slack(discovered)
+        delta = whole.delta - _slack(discovered, domain)
         share = float(_squares(steps)) / discrete_gaussian_mu(whole.epsilon, delta) ** 2
     figures.near("domain_share", parameter, share, AGREEMENT)
     for attribute, result, noise in release.columns():
@@ -65,34 +68,40 @@ def verify(release: DomainRelease) -> verdict.Verification:
 
 
 def domain_figures(
-    discovered: Discovered, steps: Sequence[Step], domain: Domain, figures: Figures
+    discovered: Discovered, steps: Sequence[Step], domain: Domain | None, figures: Figures
 ) -> None:
     """Compares what a card states of a domain's release: its columns, its noise and the split.
 
     ``steps``: of the domain's release. ``domain``: with what was found; the attributes whose origin
-    is the domain's draw are those that were measured.
+    is the domain's draw are those that were measured. None for a release of types.
     """
-    whole, main = discovered.whole, discovered.main
-    kinds = [(noise.get("measured"), "threshold" in noise) for noise in discovered.noise]
-    origins = [
+    whole, main, votes = discovered.whole, discovered.main, list[Step]()
+    if discovered.types is not None:
+        votes = domain_steps(discovered.types.noise, whole)
+        domain_figures(discovered.types, votes, None, figures)
+    kinds: list[Any] = [(noise.get("measured"), "threshold" in noise) for noise in discovered.noise]
+    origins: list[Any] = [
         (attribute.name, what == "values_from")
-        for attribute in domain
+        for attribute in domain or ()
         for what in ("values_from", "edges_from")
         if getattr(getattr(attribute, what, None), "draw_id", None) == discovered.draw_id
     ]
+    if domain is None:
+        kinds = [noise.get("levels") for noise in discovered.noise]
+        origins = [[len(READINGS)]] * len(kinds)
     figures.equal("discovered.noise, columns", kinds, origins)
     for entry, step in zip(discovered.noise, steps, strict=True):
         _noise_figures(discovered, entry, step, figures)
     limits = [promise.max_records_per_unit for promise in (main, whole)]
     figures.equal("discovered.release.max_records_per_unit", *limits)
-    if main.delta > 0:
-        left = whole.delta - _slack(discovered)
+    if main.delta > 0 or domain is None:
+        left = whole.delta - _slack(discovered, domain)
         figures.same("discovered.release.delta", main.delta, left)
         spent, budget = (discrete_gaussian_mu(g.epsilon, left) ** 2 for g in (main, whole))
-        measured = float(_squares(steps))
+        measured = float(_squares([*votes, *steps]))
         figures.near("discovered.noise, mu^2", measured, budget - spent, AGREEMENT * budget)
     else:
-        _, epsilon = total(steps, whole)
+        _, epsilon = total([*votes, *steps], whole)
         rest, error = whole.epsilon - epsilon, AGREEMENT * whole.epsilon
         figures.near("discovered.release.epsilon", main.epsilon, rest, error)
 
@@ -101,9 +110,10 @@ def _squares(steps: Sequence[Step]) -> Fraction:
     return sum((step.loss.mu_squared or Fraction(0) for step in steps), Fraction(0))
 
 
-def _slack(discovered: Discovered) -> float:
-    """Returns the part of delta for the thresholds of all texts."""
+def _slack(discovered: Discovered, domain: Domain | None) -> float:
+    """Returns the part of delta for the thresholds of all texts, or of what votes may find."""
     has_texts = any("threshold" in step for step in discovered.noise)
+    has_texts = has_texts or domain is None or discovered.types is not None
     return discovered.whole.delta * SLACK_SHARE if has_texts else 0.0
 
 
@@ -124,7 +134,7 @@ def _noise_figures(
         return
     checked_integer("max_values", entry["max_values"], 1)
     num_texts = sum("threshold" in noise for noise in discovered.noise)
-    figures.same(f"slack of {name}", entry["slack"], _slack(discovered) / num_texts)
+    figures.same(f"slack of {name}", entry["slack"], whole.delta * SLACK_SHARE / num_texts)
     figures.at_least(f"slack of {name}", entry["slack"], float(step.loss.slack))
     slack = checked_number("slack", entry["slack"], above=0, below=0.5)
     least = least_threshold(entry["scale"], slack, whole.max_records_per_unit, GRID)
@@ -143,7 +153,7 @@ def _found_figures(
         least = noise["threshold"] / noise["grid"]
         falls = np.diff(result.counts, append=least)
         figures.equal(f"counts of {name} fall to its threshold", bool((falls <= 0).all()), True)
-    else:
+    elif attribute.has_bins:
         edges, levels = attribute.leaves.edges, noise["levels"]
         closed: Sequence[Any] = getattr(attribute.closed(result.values), "edges", ())
         if levels == levels_of(levels[-1]):  # version 0.1.0 had other leaves
@@ -168,7 +178,7 @@ def with_domain(
 
     If the release has a pure guarantee of its own, its epsilon is added to that of the domain.
     """
-    domain = domain_steps(discovered.noise, discovered.whole)
+    domain = domain_steps(discovered.all_noise, discovered.whole)
     if discovered.main.delta == 0:
         return domain, [*steps, *beside]
     return [*steps, *domain], list(beside)

@@ -398,6 +398,8 @@ def unfit(kind: ColumnType, argument: str, attribute: Attribute | None) -> str |
 
 def has_levels(attribute: Attribute, kind: Kind) -> bool:
     """Returns whether values of this kind may have a level of the attribute."""
+    if attribute.any_type:
+        return kind is not Kind.OTHER
     if isinstance(attribute, TimeAttribute):
         return kind in (Kind.UNKNOWN, Kind.TEXT, Kind.MOMENT if attribute.has_zone else Kind.TIME)
     if kind is Kind.UUID:

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from beam_dp.domain import readings
 from beam_dp.domain.attributes import Attribute, BooleanAttribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import IntegerAttribute, NumericAttribute
-from beam_dp.domain.texts import integer_key, integer_of, plain_integer, time_of
+from beam_dp.domain.texts import DAY, integer_key, integer_of, plain_integer, time_of
 from beam_dp.secret.encoding import layouts
 
 
@@ -416,8 +417,56 @@ class TimeLevels(Levels):
         return codes
 
 
+class ReadingLevels(Levels):
+    """Encodes each value as its narrowest reading, which depends on this value alone.
+
+    NaN is missing. Booleans, infinite numbers and what nothing else reads are text.
+    """
+
+    def nothing(self, length: int) -> Coded:
+        """See ``Levels``; here these values are text."""
+        return self._narrow(np.full(length, readings.TEXT))
+
+    def booleans(self, values: layouts.Mask) -> Coded:
+        """Encodes booleans, which are text, as in CSV."""
+        return self.nothing(len(values))
+
+    def integers(self, values: NDArray[Any]) -> Coded:
+        """Encodes integers of any numpy type."""
+        return self._narrow(np.full(len(values), readings.WHOLE))
+
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
+        kinds = [np.isnan(values), np.isinf(values), values == np.trunc(values)]
+        codes = np.select(kinds, [-1, readings.TEXT, readings.WHOLE], readings.NUMBER)
+        return self._narrow(codes)
+
+    def times(self, values: NDArray[Any], unit: int, has_zone: bool) -> Coded:
+        """Encodes times; without a zone, midnight is a date."""
+        codes = np.where(values % (DAY // unit) == 0, readings.DATE, readings.TIME)
+        return self._narrow(np.full_like(codes, readings.MOMENT) if has_zone else codes)
+
+    def _texts(self, values: pa.Array) -> Coded:
+        numbers, is_number = layouts.parse_numbers(values)
+        codes = self.floats(numbers).codes.copy()
+        rest = np.flatnonzero(~is_number | np.isnan(numbers))
+        codes[rest] = layouts.by_distinct(values.take(rest), self._code_texts)
+        return Coded(codes, None)
+
+    def _code_texts(self, texts: list[bytes]) -> NDArray[np.int64]:
+        """Returns the codes of texts that are no numbers."""
+        text, moment, time, date = readings.TEXT, readings.MOMENT, readings.TIME, readings.DATE
+        codes = [
+            text if read is None else moment if read[1] else time if read[0] % DAY else date
+            for read in map(time_of, texts)
+        ]
+        return np.array(codes, np.int64)
+
+
 def levels_of(attribute: Attribute) -> Levels:
     """Returns the encoder for the values of an attribute."""
+    if isinstance(attribute, readings.ReadingsAttribute):
+        return ReadingLevels(attribute)
     if isinstance(attribute, IntegerAttribute):
         low, high = attribute.minimum, attribute.maximum
         return IntegerLevels(attribute, low, high, clips=attribute.clip)

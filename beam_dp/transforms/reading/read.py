@@ -250,7 +250,7 @@ class ReadRecords(RecordSource):
         times = {
             name
             for name, argument, attribute in uses
-            if argument in NEED_TIMES or isinstance(attribute, TimeAttribute)
+            if argument in NEED_TIMES or _may_be_time(attribute)
         }
         if clash := times & {name for name, argument, _ in uses if argument in ("key", "weight")}:
             # In Avro, a key is read as the stored integer, but a date attribute needs the date.
@@ -300,7 +300,7 @@ class ReadRecords(RecordSource):
         """Yields the records of a file; ``may_lack`` skips missing or repeated columns."""
         # Lines that are no records are added to ``faults``, by what is wrong.
         # Raises ReadError if the file is damaged or missing, or lacks a column.
-        times = [*times, *(time.name for time in attributes if isinstance(time, TimeAttribute))]
+        times = [*times, *(time.name for time in attributes if _may_be_time(time))]
         file_format = FORMATS[self.file_format]
         with name_file_only(path):
             if may_lack:
@@ -456,6 +456,10 @@ class _ReadRange(beam.DoFn):
                     )
                 yield batch
         READ.done()
+
+
+def _may_be_time(attribute: Attribute | None) -> bool:
+    return isinstance(attribute, TimeAttribute) or getattr(attribute, "any_type", False)
 
 
 def _with_arrival(batch: pa.RecordBatch, column: str, seconds: int) -> pa.RecordBatch:

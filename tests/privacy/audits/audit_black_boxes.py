@@ -34,7 +34,7 @@ TRIALS: dict[str, tuple[float, int, int, float]] = {
     **dict.fromkeys(("mwem textbook", "mwem that stops"), (0.0, 32, 3000, 3.0)),
     "top_queries": (0.0, 8, 1000, 3.0),
     "sparse_mw": (0.0, 64, 1500, 1.0),
-    "discovery": (0.0, 32, 1000, 5.0),
+    **dict.fromkeys(("discovery", "types"), (0.0, 32, 1000, 5.0)),
     "records per unit": (0.3, 2, 3000, 100.0),
     "mwem with public records": (0.0, 32, 400, 1.0),  # whose fits take long
 }

@@ -36,7 +36,9 @@ from subjects import Subject, beside, exact_law, price
 from tiny import ADD, REPLACE, Unit, neighbours, promise, units
 
 from beam_dp.domain import discover as discover_module
+from beam_dp.domain.discover import OpenAttribute
 from beam_dp.domain.ordered import NumericAttribute
+from beam_dp.domain.readings import READINGS, TEXT, WHOLE
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.discovery import bins as bins_module, plan as values_module
 from beam_dp.mechanisms.discovery.bins import Bins, BinsPlan, plan_bins
@@ -52,6 +54,7 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import gaussian_epsilon
 from beam_dp.releases.domain.earlier import records_of
 from beam_dp.secret.encoding import open_values as open_module
+from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries import sparse_counts as counting
 from beam_dp.testing.audit import (
     Law,
@@ -364,6 +367,96 @@ def audits_of_bins() -> list[Audit]:
         name = f"bins, {'delta' if delta else 'pure'}, k = {most}"
         found.append(
             audited(name, guarantee, checks, bugs, guarantee, dear=("law", "law of levels"))
+        )
+    return found
+
+
+# Votes on the type of a column: whole numbers and texts, which others have, too, or do not.
+
+VALUES = {"w": "7", "t": "x", "m": None}
+COLUMN = OpenAttribute("a", "discover")
+
+
+def sums_of_votes(held: Sequence[Sequence[str]], most: int, grid: int = COARSE) -> np.ndarray:
+    """The sums of weights by reading, by the code that counts tables."""
+    units = [place for place, values in enumerate(held) for _ in values]
+    texts = pa.array([VALUES[value] for values in held for value in values], pa.string())
+    batch = pa.record_batch({"person": pa.array(units, pa.int64()), "a": texts})
+    unit = Guarantee(1.0, 0.0, ADD, "person", most)  # type: ignore[arg-type]
+    with mock.patch.object(open_module, "GRID", grid):
+        columns = OpenColumns(None, (), (COLUMN.leaves,))
+        return counting.counted_values(columns, unit, [batch]).leaves["a"]
+
+
+def plan_of_vote(promised: Guarantee, grid: int = COARSE) -> BinsPlan:
+    mu = discrete_gaussian_mu(promised.epsilon, promised.delta)
+    return plan_bins(COLUMN.leaves, len(READINGS), promised.neighboring, mu=mu, grid=grid)
+
+
+def voted(plan: BinsPlan, held: Sequence[Sequence[str]], noise: Any, most: int = MOST) -> Any:
+    return values_module.vote(plan, sums_of_votes(held, most, plan.grid), noise).counts * plan.grid
+
+
+def law_of_votes(guarantee: Guarantee) -> Finding:
+    """Of the sums that a unit moves, each with noise of its own; what one unit has, or none."""
+    plan, worst, most = plan_of_vote(guarantee), 0.0, guarantee.max_records_per_unit
+    far = math.ceil(9 * plan.scale)
+    noise = discrete_gaussian(plan.scale, 0, -far, far)
+
+    @functools.cache
+    def law(held: Any) -> Law:
+        laws: list[dict[int, float]] = [{} for _ in READINGS]
+        for shift, chance in noise.items():
+            noisy = voted(plan, held, Shifted(shift), most).round().astype(int).tolist()
+            for each, value in zip(laws, noisy, strict=True):
+                each[value] = each.get(value, 0.0) + chance
+        return product_law([laws[WHOLE], laws[TEXT]])
+
+    for base in ((), (("w",), ("w", "t"))):
+        for one, other in neighbouring_units(tuple(VALUES), guarantee.neighboring, most):
+            laws = [law((*base, *([held] if held else []))) for held in (one, other)]
+            for epsilon in (0.25, 1.0, 2.0):
+                allowed = gaussian_delta(plan_mu(guarantee), epsilon)
+                for pair in (laws, laws[::-1]):
+                    worst = max(worst, hockey_stick(*pair, epsilon) / allowed)
+    return Finding(0.7 < worst <= 1 + 1e-9)
+
+
+def plan_mu(guarantee: Guarantee) -> float:
+    return discrete_gaussian_mu(guarantee.epsilon, guarantee.delta)
+
+
+def _only_present(original: Any, plan: BinsPlan, counts: Any, noise: Any) -> Any:
+    """A reading that no value has gets no noise."""
+    found = original(plan, counts, noise)
+    return found._replace(counts=np.where(counts > 0, found.counts, 0.0))
+
+
+def audits_of_votes() -> list[Audit]:
+    found = []
+    for relation, most in itertools.product((ADD, REPLACE), (1, 2)):
+        guarantee = large_promise(relation, most, LARGE_DELTA, EPSILON)
+        subject = Subject(
+            guarantee,
+            functools.partial(plan_of_vote, grid=open_module.GRID),
+            functools.partial(voted, most=most),
+            lambda guarantee=guarantee: (
+                ((one,), (other,))
+                for one, other in neighbouring_units(
+                    tuple(VALUES), guarantee.neighboring, guarantee.max_records_per_unit
+                )
+            ),
+        )
+        checks = {"price": lambda _, subject=subject: price(subject), "law": law_of_votes}
+        # The votes of a unit add up to one, however many there are.
+        bugs = {
+            "price": derived(guarantee, draws=1, without=("k ignored",)),
+            "law": {"empty readings skipped": around(values_module, "vote", _only_present)},
+        }
+        if most > 1:
+            bugs["law"]["number of a unit's votes not counted"] = NOT_COUNTED
+        found.append(
+            audited(f"types, k = {most}", guarantee, checks, bugs, guarantee, dear=("law",))
         )
     return found
 
