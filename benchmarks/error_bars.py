@@ -9,12 +9,12 @@ means are those of the midpoints.
 
     BEAM_DP_DATA=DIR python benchmarks/error_bars.py people --values --runs 10 --questions 60
 
-asks random means, sums and quantiles of columns of numbers under random conditions, and compares
-them with the values themselves, before binning; also for the raw tables, whose bins and texts a
-release finds. Means and sums are those of values clipped to the ends of the bins, and *unclipped*
-is the share that held for the values as they are. *Times* is how much longer bars are than 95 % of
-the errors need, where noise dominates: bins are less than a third of the bar, which does not rest
-on a model. Codes of tables without bins count as values.
+asks random means, sums, quantiles, variances, correlations and slopes of columns of numbers under
+random conditions, and compares them with the values themselves, before binning; also for the raw
+tables, whose bins and texts a release finds. All but quantiles are those of values clipped to the
+ends of the bins, and *unclipped* is the share that held for the values as they are. *Times* is how
+much longer bars are than 95 % of the errors need, where noise dominates: bins are less than a third
+of the bar, which does not rest on a model. Codes of tables without bins count as values.
 
 The two numbers of the model of fitted answers were chosen at epsilon 10 and more on ``nltcs`` and
 parts of it, ``adult7``, five columns of ``adult``, and ``flights`` (of the PyPI package
@@ -192,7 +192,7 @@ def value_questions(
 
     The truth is that of raw and of clipped values; they have the same quantiles inside the bins.
     """
-    domain, rng = release.domain, np.random.default_rng(seed)
+    domain, rng, partners = release.domain, *map(np.random.default_rng, (seed, [seed, 1]))
     codes, keep = encode_batch(domain, table)
     kept = np.arange(table.num_rows) if keep is None else np.flatnonzero(keep)
     held = [np.asarray(column, np.int64)[kept] for column in codes]
@@ -228,6 +228,30 @@ def value_questions(
             if row["error"] is not None:
                 row["within_bins"] = _half_widths(attribute, row["low"], row["high"])
             yield "quantile", row, {"raw": truth, "clipped": truth}
+        partner = int(partners.choice(columns))
+        both = inside & (held[partner] < domain.attributes[partner].num_levels)
+        yield from _moments(asked, domain, (axis, partner), table, kept[both])
+
+
+def _moments(
+    asked: Any, domain: Domain, axes: tuple[int, int], table: pa.Table, rows: NDArray[np.int64]
+) -> Iterator[tuple[str, dict[str, Any], Mapping[str, float]]]:
+    """Yields the variance of a column, or the correlation and the slope of two, if they vary."""
+    names = [domain.names[axis] for axis in axes]
+    raw = [table[name].to_numpy()[rows].astype(np.float64) for name in names]
+    clipped = [np.clip(each, *domain[name].ends) for name, each in zip(names, raw, strict=True)]
+    if len(rows) < 2 or min(map(np.ptp, clipped)) == 0:
+        return
+    tables = {"raw": np.cov(raw, bias=True), "clipped": np.cov(clipped, bias=True)}
+    if axes[0] == axes[1]:
+        row = asked.variance(names[0]).rows()[0]
+        yield "variance", row, {name: each[0, 0] for name, each in tables.items()}
+        return
+    row = asked.correlation(*names).rows()[0]
+    truth = {name: each[0, 1] / np.sqrt(each[0, 0] * each[1, 1]) for name, each in tables.items()}
+    yield "correlation", row, truth
+    row = asked.regression(names[1], names[0]).rows()[1]
+    yield "coefficient", row, {name: each[0, 1] / each[0, 0] for name, each in tables.items()}
 
 
 def _half_widths(attribute: NumericAttribute | IntegerAttribute, low: float, high: float) -> float:
@@ -242,7 +266,7 @@ def _half_widths(attribute: NumericAttribute | IntegerAttribute, low: float, hig
 
 
 def measure_values(options: argparse.Namespace) -> None:
-    """Prints how often the bars of means, sums and quantiles contain the values' own."""
+    """Prints how often the bars of answers about values contain the values' own."""
     domain, table = records_of(options.table)
     largest = domain.bounded() if isinstance(domain, OpenDomain) else domain
     workload = marginals(largest, ways=options.ways)

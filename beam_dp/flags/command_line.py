@@ -89,7 +89,7 @@ def in_words_of_flags(error: InputError | FlagError, flags: Sequence[Flag]) -> s
 def unknown_flag(name: str, names: Sequence[str]) -> FlagError:
     """Returns the error for an unknown flag, with the flags that begin so, or the nearest one."""
     near = [flag for flag in names if flag.startswith(name)] or [nearest(name, names)]
-    if name in ("--median", "--percentile"):
+    if name == "--percentile":
         near = ["--quantile 0.5 --of COLUMN"]
     return FlagError(f"{name} is not a flag. Did you mean {listed(near, 'or')}?")
 

@@ -17,9 +17,23 @@ from beam_dp.flags.flag import (
 )
 
 # A command line has at most one of these flags; some allow --where and --group_by.
-_WHAT = ("marginal", "queries", "sparse", "interval", "quantile", "count", "mean", "sum", "share")
-_OF_RECORDS = ("count", "mean", "sum", "share", "quantile")
-QUESTIONS = ("where", "group_by", "count", "mean", "sum", "share", "of")
+# Flags for questions about columns of synthetic records: what they answer, and their value.
+OF_COLUMNS = {
+    "mean": ("the mean of an integer or numeric column", "COLUMN"),
+    "sum": ("the sum of an integer or numeric column", "COLUMN"),
+    "median": ("the median of an integer or numeric column", "COLUMN"),
+    "variance": ("the variance of an integer or numeric column", "COLUMN"),
+    "min": ("the least value of a column that is certain, despite noise, to be reached", "COLUMN"),
+    "max": ("the largest value of a column that is certain to be reached", "COLUMN"),
+    "histogram": ("the number of records with each value, or in each bin, of a column", "COLUMN"),
+    "top": ("the ten most frequent values of a column", "COLUMN"),
+    "share": ("the share of records that satisfy this condition on one column", "CONDITION"),
+    "correlation": ("the correlation of two columns", "a,b"),
+    "regression": ("the least squares fit of a column to others: 'wage ~ age + hours'", "FORMULA"),
+}
+_OF_RECORDS = ("count", "quantile", *OF_COLUMNS)
+_WHAT = ("marginal", "queries", "sparse", "interval", *_OF_RECORDS)
+QUESTIONS = ("where", "group_by", "count", "of", *OF_COLUMNS)
 # Flags that apply only to some kinds of releases, with the kinds.
 _ASKED_OF = {
     **dict.fromkeys(QUESTIONS, "synthetic records"),
@@ -66,8 +80,8 @@ FLAGS = (
     ),
     Flag(
         "quantile",
-        "the quantile at this share of the records, such as 0.5 for the median; in synthetic"
-        " records, of the column --of; may be repeated",
+        "the quantile at this share of the records, such as 0.9; in synthetic records, of the"
+        " column --of; may be repeated",
         "SHARE",
         repeats=True,
     ),
@@ -78,12 +92,9 @@ FLAGS = (
         "synthetic records: one answer for each combination of values of these columns",
         "a,b",
     ),
-    Flag("mean", "synthetic records: the mean of an integer or numeric column", "COLUMN"),
-    Flag("sum", "synthetic records: the sum of an integer or numeric column", "COLUMN"),
-    Flag(
-        "share",
-        "synthetic records: the share of records that satisfy this condition on one column",
-        "CONDITION",
+    *(
+        Flag(name, f"synthetic records: {answer}", form)
+        for name, (answer, form) in OF_COLUMNS.items()
     ),
     Flag("of", "synthetic records: the column for --quantile", "COLUMN"),
     Flag(

@@ -10,7 +10,7 @@ import math
 import pathlib
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -21,7 +21,7 @@ from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import FlagError, number, refused
-from beam_dp.flags.questions import QUESTIONS, asks_a_question, refuse_others
+from beam_dp.flags.questions import OF_COLUMNS, QUESTIONS, asks_a_question, refuse_others
 from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -466,8 +466,6 @@ _BARS = {
     "bound": "± (proved)",
     "within_bins": "± in bins",
 }
-# The names of arguments, and the flags that set the arguments.
-_FLAGS = {"column": ("mean", "sum")}
 
 
 def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> None:
@@ -478,12 +476,10 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
             asked = asked.group_by(*_names(release, options.group_by))
         tables = _answers(options, asked)
     except InputError as error:
-        named = [name for name in _FLAGS.get(error.name, ()) if getattr(options, name) is not None]
         # An error about a condition may also name an attribute.
-        argument, comma, attribute = error.name.partition(",")
-        flag = named[0] if named else argument
-        if flag == "where" and options.where is None:
-            flag = "share"
+        flag, comma, attribute = error.name.partition(",")
+        if flag == "column" or getattr(options, flag, "") is None:
+            flag = next(name for name in OF_COLUMNS if getattr(options, name) is not None)
         # On the command line, Python's ``share(...)`` is the flag --share.
         condition = re.sub(
             r"share\('(.+)'\)", lambda call: f"--share {shlex.quote(call[1])}", error.condition
@@ -500,15 +496,36 @@ def answer_question(options: argparse.Namespace, release: SyntheticDatabase) -> 
 def _answers(options: argparse.Namespace, asked: questions.Question) -> list[questions.AnswerTable]:
     if options.quantile is not None:
         if options.of is None:
-            example = "--quantile 0.5 --of COLUMN is the median"
+            example = "--quantile 0.9 --of COLUMN"
             raise FlagError(f"--of is required: the column whose quantiles you want; {example}")
         shares = [number("quantile", text) for text in options.quantile]
         return [asked.quantile(options.of, share) for share in shares]
-    for name, answer in (("mean", asked.mean), ("sum", asked.sum), ("share", asked.share)):
+    answers: dict[str, Callable[[str], questions.AnswerTable]] = {
+        "mean": asked.mean,
+        "sum": asked.sum,
+        "median": asked.median,
+        "variance": asked.variance,
+        "min": asked.min,
+        "max": asked.max,
+        "histogram": asked.histogram,
+        "top": asked.top,
+        "share": asked.share,
+        "correlation": lambda text: asked.correlation(*_split(text, ",", "a,b")),
+        "regression": lambda text: asked.regression(*_split(text, "~", "'wage ~ age + hours'")),
+    }
+    for name, answer in answers.items():
         text = getattr(options, name)
         if text is not None:
             return [answer(text)]
     return [asked.count()]
+
+
+def _split(text: str, sign: str, form: str) -> tuple[str, str]:
+    """Returns the texts before and after a sign."""
+    before, found, after = text.partition(sign)
+    if not found:
+        raise InputError("column", text, f"must have the form {form}")
+    return before.strip(" `"), after.strip(" `")
 
 
 def print_answers(table: questions.AnswerTable, limit: int) -> None:

@@ -293,8 +293,8 @@ def test_values_are_uniform_in_bins_and_null_without_a_bin():
         assert ((held - held.mean()) ** 2 / held.mean()).sum() < len(held) + 6 * len(held) ** 0.5
     middle = np.array([value for value in columns["x"] if isinstance(value, float) and value > 0.1])
     assert abs(middle.mean() - 3.675) < 5 * 7.15 / 12**0.5 / len(middle) ** 0.5
-    codes = np.concatenate([release.codes[0][block.records] for block in release.rows()])
-    values = np.concatenate([block.values["x"] for block in release.rows()])
+    codes = np.concatenate([release.codes[0][block.records] for block in release.blocks()])
+    values = np.concatenate([block.values["x"] for block in release.blocks()])
     for code, value in ((3, "other"), (4, None)):
         assert {columns["x"][place] for place in np.flatnonzero(codes == code)} == {value}
         assert not values[codes == code].any()

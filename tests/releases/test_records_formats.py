@@ -95,6 +95,16 @@ def test_polars_frame_matches_the_table():
     polars = pytest.importorskip("polars")
     release = release_of(num_records=40)
     assert polars.DataFrame(release).equals(polars.from_arrow(release.to_arrow()))
+    assert release.to_polars().equals(polars.DataFrame(release))
+
+
+def test_rows_head_and_length_match_the_table():
+    release, empty = release_of(num_records=40), release_of(num_records=0)
+    assert len(release) == 40 and release.rows() == release.to_arrow().to_pylist()
+    pd.testing.assert_frame_equal(release.head(), release.to_pandas().head())
+    assert len(release.head(0)) == len(empty.head()) == len(empty.rows()) == 0
+    assert {"head", "query", "to_polars"} <= {*dir(release)} and "plan" not in dir(release)
+    assert all(hasattr(release, name) for name in dir(release))
 
 
 FORMATS = ("parquet", "csv")

@@ -50,7 +50,7 @@ def test_answers_come_from_the_hypothesis_with_errors_and_no_impossible_cells():
 def test_batches_of_any_size_give_the_same_records(monkeypatch):
     monkeypatch.setattr(shards_module, "_BLOCK_ROWS", 30)
     release = release_of(num_records=200)
-    places = np.concatenate([block.records for block in release.rows()])
+    places = np.concatenate([block.records for block in release.blocks()])
     assert np.bincount(places).tolist() == release.counts.tolist()
     codes = [column[places] for column in release.codes]
     for batch_size in (1, 7, 1000):

@@ -1,4 +1,4 @@
-"""Questions about synthetic records: counts, sums, means, shares and quantiles, in groups."""
+"""Questions about synthetic records: counts, means, quantiles, correlations and more."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import checked_number
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain import ordered
 from beam_dp.domain.attributes import (
     NULL_LABEL,
@@ -28,6 +29,14 @@ from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases import parts
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
 from beam_dp.releases.synthetic_database.estimates import Estimates
+from beam_dp.releases.synthetic_database.moments import (
+    Column,
+    Statistic,
+    correlation,
+    estimated,
+    regression,
+    variance,
+)
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
 from beam_dp.releases.synthetic_database.records import column_values
 
@@ -74,10 +83,10 @@ class AnswerTable:
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yields each row as a dictionary by column name."""
-        for values in zip(*self.columns.values(), strict=True):
-            yield dict(zip(self.columns, values, strict=True))
+    def rows(self) -> list[dict[str, Any]]:
+        """Returns each row as a dictionary by column name."""
+        rows = zip(*self.columns.values(), strict=True)
+        return [dict(zip(self.columns, values, strict=True)) for values in rows]
 
     def _written(self) -> Iterator[tuple[bool, list[str]]]:
         """Yields each column that says something: whether it is text, its name and its values."""
@@ -186,11 +195,11 @@ class Question:
         prefers_fitted = are_fitted + [False] * len(halves)
         answers = self.bounded.of([*asked, *halves], prefers_fitted=prefers_fitted)
         if widths is None:
-            return self._table(f"sum_{name}", answers, axis=axis, has_bounds=True)
+            return self._table(f"sum_{name}", answers, axes=[axis], has_bounds=True)
         of_bins = answers[len(asked) :]
         within = self._summed_widths(float(widths.max()), of_bins)
         answers = [*map(_with_bins, answers, of_bins)]
-        return self._table(f"sum_{name}", answers, within, axis=axis, has_bounds=True)
+        return self._table(f"sum_{name}", answers, within, axes=[axis], has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
         """Returns the means of a column over the records whose value is neither null nor other."""
@@ -198,11 +207,11 @@ class Question:
         counted = [*self._regular(axis).values()]
         answers = self._estimates.means(counted, axis, values)
         if widths is None:
-            return self._table(f"mean_{name}", answers, axis=axis)
+            return self._table(f"mean_{name}", answers, axes=[axis])
         within = self._estimates.means(counted, axis, widths)
         least = widths[: self._domain.attributes[axis].num_levels].min()
         bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
-        return self._table(f"mean_{name}", answers, bounds, axis=axis)
+        return self._table(f"mean_{name}", answers, bounds, axes=[axis])
 
     def share(self, condition: str) -> AnswerTable:
         """Returns the shares of the records that satisfy a condition on one attribute."""
@@ -226,10 +235,70 @@ class Question:
             replaces the values beyond it, a bar that reaches this end is infinite.
         """
         checked_number("quantile", share, above=0, below=1, note=": 0.5 is the median")
-        axis = self._axis(name, "of")
+        return self._quantile(name, share, "quantile", "of")
+
+    def median(self, name: str) -> AnswerTable:
+        """Returns the medians of a column, as ``quantile`` does."""
+        return self._quantile(name, 0.5, "median")
+
+    def min(self, name: str) -> AnswerTable:
+        """Returns the least values that are reached despite the noise, which hides one record."""
+        return self._quantile(name, 0.0, "min")
+
+    def max(self, name: str) -> AnswerTable:
+        """Returns the largest values that are reached despite the noise; see ``min``."""
+        return self._quantile(name, 1.0, "max")
+
+    def histogram(self, name: str) -> AnswerTable:
+        """Returns the number of records with each value, or in each bin, of a column."""
+        self._axis(name, "column")
+        return self.group_by(name).count()
+
+    def top(self, name: str, number: int = 10) -> AnswerTable:
+        """Returns the most frequent values, whose margins hold for all values of the column."""
+        checked_integer("number", number, least=1)
+        counts = self.histogram(name)
+        order = sorted(range(len(counts)), key=lambda row: -counts.columns["count"][row])[:number]
+        columns = {key: [values[row] for row in order] for key, values in counts.columns.items()}
+        wider = NormalDist().inv_cdf(1 - 0.025 / len(counts)) / NormalDist().inv_cdf(0.975)
+        bars = zip(columns["margin"], columns["bound"], strict=True)
+        columns["margin"] = [
+            None if margin is None else bound or margin * wider for margin, bound in bars
+        ]
+        return AnswerTable(columns, counts.num_groups)
+
+    def variance(self, name: str) -> AnswerTable:
+        """Returns the variances of a column, the mean squared distances from the mean."""
+        return self._statistic(f"variance_{name}", variance, name)
+
+    def correlation(self, first: str, second: str) -> AnswerTable:
+        """Returns Pearson's correlations of two columns."""
+        return self._statistic("correlation", correlation, first, second)
+
+    def regression(self, outcome: str, predictors: str | Sequence[str]) -> AnswerTable:
+        """Returns the intercept and the slopes of the linear regression of a column on others.
+
+        ``predictors``: columns, such as ``["age", "hours"]`` or ``"age + hours"``. Records with
+        null or other in a column are left out.
+        """
+        if self.groups:
+            condition = "must not be given for a regression: ask for each group with a condition"
+            raise InputError("group_by", list(self.groups), condition)
+        if isinstance(predictors, str):
+            predictors = [each.strip(" `") for each in predictors.split("+")]
+        if not predictors:
+            raise InputError("column", predictors, "must name at least one predictor")
+        table = self._statistic("coefficient", regression, *predictors, outcome)
+        return AnswerTable({"term": ["intercept", *predictors], **table.columns}, 1)
+
+    def _quantile(
+        self, name: str, share: float, answer: str, argument: str = "column"
+    ) -> AnswerTable:
+        """Returns the values at a share of the records, with 0 and 1 for the ends."""
+        axis = self._axis(name, argument)
         attribute = self._domain.attributes[axis]
         if not isinstance(attribute, ordered.IntegerAttribute | ordered.NumericAttribute):
-            raise InputError("of", name, "must be an integer or a numeric attribute")
+            raise InputError(argument, name, "must be an integer or a numeric attribute")
         counted, level_ends = self._regular(axis), _level_ends(attribute)
         codes, levels = np.arange(attribute.size), range(1, attribute.num_levels + 1)
         prefixes = [(codes < end).astype(np.float64) for end in levels]
@@ -249,12 +318,31 @@ class Question:
                 rows.append((value, low, high, of, kind, reason))
             else:
                 rows.append((value, None, None, of, None, reason))
-        names = (f"quantile_{name}", "low", "high", "of", "error", "reason")
+        names = (f"{answer}_{name}", "low", "high", "of", "error", "reason")
         columns = [list(column) for column in zip(*rows, strict=True)]
         answers = dict(zip(names, columns, strict=True))
         if not of:
             del answers["of"]
         return self._with_groups(answers)
+
+    def _statistic(self, answer: str, statistic: Statistic, *names: str) -> AnswerTable:
+        """Returns the numbers of a statistic of some columns."""
+        columns = [self._numbers(name) for name in names]
+        axes = [axis for axis, _, _ in columns]
+        if len(set(axes)) < len(axes):
+            raise InputError("column", list(names), "must name each column once")
+        counted = [*self._regular(*axes).values()]
+        found = estimated(statistic, self._estimates, counted, columns)
+        answers, within = map(list, zip(*found, strict=True))
+        conditions = next(iter(self._counted().values())).axes
+        for pair in itertools.combinations(axes, min(2, len(axes))):
+            together = tuple(sorted({*pair, *conditions}))
+            if not self._estimates.covers(together):
+                reason = " with ".join(self._domain.names[axis] for axis in together)
+                reason += " was not measured"
+                answers = [Estimate(each.value, reason=each.reason or reason) for each in answers]
+        has_bins = any(halves is not None for _, _, halves in columns)
+        return self._table(answer, answers, within if has_bins else None, axes=axes)
 
     @property
     def _estimates(self) -> Estimates:
@@ -289,15 +377,15 @@ class Question:
             queries[codes] = VectorQuery.of({**vectors, **indicators})
         return queries
 
-    def _regular(self, axis: int) -> dict[tuple[int, ...], VectorQuery]:
-        """Returns the queries of ``_counted``, without records whose value is null or other."""
-        attribute = self._domain.attributes[axis]
-        regular = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
-        return {
-            codes: query.with_vectors({axis: regular}) for codes, query in self._counted().items()
-        }
+    def _regular(self, *axes: int) -> dict[tuple[int, ...], VectorQuery]:
+        """Returns the queries of ``_counted``, without records that are null or other on axes."""
+        regular = dict[int, Vector]()
+        for axis in axes:
+            attribute = self._domain.attributes[axis]
+            regular[axis] = (np.arange(attribute.size) < attribute.num_levels).astype(np.float64)
+        return {codes: query.with_vectors(regular) for codes, query in self._counted().items()}
 
-    def _numbers(self, name: str) -> tuple[int, Vector, Vector | None]:
+    def _numbers(self, name: str) -> Column:
         """Returns a column's axis, its values by code and, with bins, half the widths of bins."""
         axis = self._axis(name, "column")
         attribute = self._domain.attributes[axis]
@@ -343,7 +431,7 @@ class Question:
         answers: Sequence[Estimate],
         within: Sequence[float] | None = None,
         *,
-        axis: int | None = None,
+        axes: Sequence[int] = (),
         has_bounds: bool = False,
     ) -> AnswerTable:
         """Returns a table of answers, whose margins do not yet include those ``within`` bins."""
@@ -357,7 +445,8 @@ class Question:
             columns["bound"] = [answer.bound for answer in answers]
         if within is not None:
             columns["within_bins"] = within
-        of = "" if axis is None else _of(self._domain.attributes[axis])
+        limits = [_of(self._domain.attributes[axis]) for axis in axes]
+        of = " and ".join(filter(None, limits))
         if of:
             columns["of"] = [of] * len(answers)
         columns["error"] = [_kind(answer.kind, bins) for answer, bins in bars]
@@ -463,10 +552,14 @@ def _reached(
         min(int(np.argmax(np.append(moved >= share, True))), last)
         for moved in (shares, shares + margins)
     )
-    final = min(int(np.flatnonzero(np.append(True, shares - margins < share))[-1]), last)
+    is_below = shares - margins < (share or math.ulp(0.0))
+    final = min(int(np.flatnonzero(np.append(True, is_below))[-1]), last)
+    if share in (0, 1):  # the bar of an end reaches the end of the column: noise hides one record
+        place, first, final = (first, first, last) if share else (final, 0, final)
     before = float(shares[:place].max(initial=0.0))
     inside = float(shares[place]) - before
     part = min(max((share - before) / inside, 0.0), 1.0) if inside > 0 else 1.0
+    part = share if share in (0, 1) else part
     return (
         float(low[place] + part * (high[place] - low[place])),
         -math.inf if is_clipped and first == 0 else float(low[first]),

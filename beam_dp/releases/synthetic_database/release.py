@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice, check_id
+from beam_dp.checks import check_choice, check_id, checked_integer
 from beam_dp.domain.attributes import Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, Names
@@ -56,6 +56,11 @@ if TYPE_CHECKING:
 
 # The name of the record count in the noise of ``SmallDB``.
 NUM_RECORDS = "number of records"
+# What ``dir`` lists; other fields and methods are for files, reports and verification.
+_FOR_USERS = (
+    "answer answer_queries card domain guarantee head not_described num_records query records rows"
+    " sample summary to_arrow to_pandas to_polars workload"
+)
 _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
 
 
@@ -404,7 +409,17 @@ class SyntheticDatabase(Release):
         """
         return self.fitted.record_marginal(names)
 
-    def rows(self) -> Iterator[RowBlock]:
+    def __len__(self) -> int:
+        return self.num_records
+
+    def __dir__(self) -> list[str]:
+        return _FOR_USERS.split()
+
+    def rows(self) -> list[dict[str, Value]]:
+        """Returns the records of ``to_arrow`` as dictionaries by column, about 1 kB each."""
+        return [row for table in self.arrow_tables() for row in table.to_pylist()]
+
+    def blocks(self) -> Iterator[RowBlock]:
         """Yields the released records in the order of the release, block by block, as codes.
 
         Order and values within bins are random, but fixed for a draw: see ``shards.py``.
@@ -443,7 +458,7 @@ class SyntheticDatabase(Release):
             batch_size: the number of records in each batch except the last batch, >= 1.
         """
         waiting: list[list[NDArray[Any]]] = []
-        for block in self.rows():
+        for block in self.blocks():
             waiting.append([block.records, *block.values.values()])
             joined = [np.concatenate(parts) for parts in zip(*waiting, strict=True)]
             whole = len(joined[0]) // batch_size * batch_size
@@ -460,7 +475,7 @@ class SyntheticDatabase(Release):
 
     def arrow_tables(self) -> Iterator[pa.Table]:
         """Yields the table of ``to_arrow`` block by block."""
-        for block in self.rows():
+        for block in self.blocks():
             codes = [column[block.records] for column in self.codes]
             yield arrow_table(self.domain, codes, block.values)
 
@@ -482,6 +497,17 @@ class SyntheticDatabase(Release):
             ModuleNotFoundError: if pandas is not installed.
         """
         return self.to_arrow().to_pandas()
+
+    def head(self, rows: int = 5) -> Any:
+        """Returns the first records, at most 1,000, as a pandas DataFrame."""
+        checked_integer("rows", rows, least=0, most=1000, note="; to_pandas() returns all")
+        return next(self.arrow_tables()).slice(0, rows).to_pandas()
+
+    def to_polars(self) -> Any:
+        """Returns the released records as a polars DataFrame, if polars is installed."""
+        import polars
+
+        return polars.DataFrame(self)
 
     def sample(self, rows: int, *, where: str | None = None, seed: int = 0) -> pa.Table:
         """Returns new records from the fitted distribution, all or those with a condition.
