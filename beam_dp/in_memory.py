@@ -12,6 +12,7 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, usual_floats, withhold_messages
 from beam_dp.flags.shared import DISCOVER
+from beam_dp.mechanisms.contract import EarlierPlan
 from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
 from beam_dp.mechanisms.left_out import with_left_out
@@ -269,7 +270,7 @@ def _summary(
 def _drawn(plan: StagePlan, counts: Any) -> DomainRelease | UnitCounts | SyntheticDatabase:
     """Returns the release of a stage; the only step that draws noise."""
     noise = NoiseSource()
-    if isinstance(plan, DomainPlan | RecordsPlan):
+    if isinstance(plan, EarlierPlan):
         return plan.release(counts, noise)
     summary, left_out = counts
     drawn = draw_database(plan, summary, noise)

@@ -23,17 +23,11 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import FlagError, number, number_flag
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, DomainPlan
-from beam_dp.mechanisms.discovery.records_per_unit import RECORDS_SHARE, RecordsPlan
-from beam_dp.mechanisms.stages import Stages
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
+from beam_dp.mechanisms.discovery.records_per_unit import RECORDS_SHARE
+from beam_dp.mechanisms.stages import EarlierStage, Stages
 from beam_dp.privacy.ledger.entries import Entry, Token
-from beam_dp.releases.domain.earlier import (
-    UnitCounts,
-    check_edges_paid,
-    entry_of,
-    origin_of,
-    records_of,
-)
+from beam_dp.releases.domain.earlier import UnitCounts, check_edges_paid, entry_of, origin_of
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files.commit import JOB, complete_committed, holds_card
 from beam_dp.releases.kinds import read_release
@@ -42,7 +36,6 @@ from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store
 from beam_dp.transforms.drawing.release import ReleaseEarlier
 from beam_dp.transforms.writing import WriteRelease
-from beam_dp.views.domain import found_text
 
 from . import program
 from .progress import Progress
@@ -114,7 +107,7 @@ class StagedJob(program.Job):
     and the next run compares.
     """
 
-    plan: DomainPlan | RecordsPlan
+    plan: EarlierStage
     stages: Stages
     last: program.Job
     flags: Mapping[str, str]
@@ -150,13 +143,7 @@ class StagedJob(program.Job):
 
     def tell(self, release: Release) -> None:
         """Prints what was found or chosen."""
-        if isinstance(release, DomainRelease):
-            text = found_text(release)
-        else:
-            assert isinstance(release, UnitCounts)
-            number = records_of(release).main.max_records_per_unit
-            text = f"Chose {number:,} as the records per unit"
-        print(f"{text}: {self.output}")
+        print(f"{self.plan.result_text(release)}: {self.output}")
 
     def preview(self) -> None:
         """Prints a preview of all runs; errors are those for the most that may be found."""
@@ -225,9 +212,7 @@ class StagedJob(program.Job):
 
     def read(self) -> DomainRelease | UnitCounts:
         """Returns the committed release."""
-        if isinstance(self.plan, DomainPlan):
-            return read_release(self.output, kind=DomainRelease)
-        return read_release(self.output, kind=UnitCounts)
+        return read_release(self.output, kind=self.plan.kind)
 
     def payer_of(self, release: DomainRelease | UnitCounts) -> Entry | None:
         """Returns the ledger's entry that paid for a release and those that follow."""
@@ -269,7 +254,7 @@ class StagedJob(program.Job):
 
 def _add(
     records: beam.PCollection[Any],
-    plan: DomainPlan | RecordsPlan,
+    plan: EarlierStage,
     output: str,
     beside: str | None,
     token: Token | None = None,

@@ -170,15 +170,13 @@ class ReleaseSyntheticDatabase(Release):
         job = job.resumed() if isinstance(job, StagedJob) else job
         if isinstance(job.plan, self._kind):
             return job
-        if not isinstance(job.plan, DomainPlan | RecordsPlan):
+        if not isinstance(job, StagedJob):
             name, condition = self._needed
             raise InputError(name, job.headline(), condition)
-        is_domain = isinstance(job.plan, DomainPlan)
-        transform = ReleaseDomain if is_domain else ReleaseRecordsPerUnit
+        transforms = ReleaseSyntheticDatabase.__subclasses__()
+        first = next(each.__name__ for each in transforms if isinstance(job.plan, each._kind))
+        condition = f"must be discovered first: run a file with {first} and these fields"
         name, value = job.plan.asked_by
-        condition = (
-            f"must be discovered first: run a file with {transform.__name__} and these fields"
-        )
         raise InputError(name, value, condition)
 
 

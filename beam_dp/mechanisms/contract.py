@@ -18,14 +18,15 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.steps import Step, loss_json, more_than, told_steps, total
 from beam_dp.privacy.unit_costs import UnitCosts
-from beam_dp.releases.earlier_stage import Discovered
+from beam_dp.releases.earlier_stage import PaidTogether
 
 if TYPE_CHECKING:
     from beam_dp.mechanisms.left_out import LeftOutPlan
+    from beam_dp.releases.release import Release
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Plan(ABC):
+class Plan(PaidTogether, ABC):
     """The plan of a mechanism, made from public numbers before any record is read.
 
     Noise is drawn from the typed fields of the subclass. ``public`` derives the JSON of cards and
@@ -36,19 +37,15 @@ class Plan(ABC):
     guarantee: Guarantee  # of the mechanism, without counts of records left out
     loss: Loss  # what a ledger is charged, including left-out counts and the domain's release
     left_out: LeftOutPlan | None = None  # for counting records outside the domain
-    discovered: Discovered | None = None  # the release of the domain, if both are paid together
-    # The choice of the number of records per unit, if it is paid together with all of the above.
-    records_per_unit: Discovered | None = None
-    records_per_unit_from: PaidRelease | None = None  # that choice, if it was paid for apart
+    records_per_unit_from: PaidRelease | None = None  # the choice, if it was paid for apart
     ledger_token: Token | None = None  # of the ledger entry that paid, if any
 
     @property
     def promised(self) -> Guarantee:
         """The guarantee of the release, including left-out counts and the domain's release."""
-        if self.records_per_unit is not None:
-            return self.records_per_unit.whole
-        if self.discovered is not None:
-            return self.discovered.whole
+        wholes: list[Guarantee] = [part.whole for part in self.earlier.values()]
+        if wholes:
+            return wholes[-1]
         return self.guarantee if self.left_out is None else self.left_out.guarantee
 
     @property
@@ -63,7 +60,7 @@ class Plan(ABC):
 
     def entry(self) -> dict[str, Any]:
         """Returns the parameters that the ledger's entry states, as JSON values."""
-        return {**self.public, **self._counted_left_out(), **self._of_domain()}
+        return {**self.public, **self._counted_left_out(), **self.earlier_json()}
 
     def identity(self) -> dict[str, Any]:
         """Returns the part of the card that identifies a job and doesn't depend on the records.
@@ -71,7 +68,7 @@ class Plan(ABC):
         Error bounds are left out: the last digits of logarithms differ between machines.
         """
         identity = {"mechanism": self.mechanism, "guarantee": self.promised.to_json()}
-        identity |= self._of_domain()
+        identity |= self.earlier_json()
         if self.left_out is None:
             return identity
         left_out = self.left_out.to_json()
@@ -83,10 +80,6 @@ class Plan(ABC):
 
     def _counted_left_out(self) -> dict[str, Any]:
         return {} if self.left_out is None else {"left_out": self.left_out.to_json()}
-
-    def _of_domain(self) -> dict[str, Any]:
-        earlier = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
-        return {name: part.to_json() for name, part in earlier.items() if part is not None}
 
     def _repr_html_(self) -> str:
         from beam_dp.views.terminal import plan_html
@@ -156,6 +149,7 @@ class EarlierPlan(Plan):
 
     what: ClassVar[str]  # the subject of the release
     done: ClassVar[str]  # what its run did
+    kind: ClassVar[type[Release]]
 
     whole: Guarantee
     paid: tuple[Guarantee, Loss] | None = None

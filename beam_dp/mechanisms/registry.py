@@ -31,7 +31,7 @@ from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.earlier_stage import Discovered
+from beam_dp.releases.earlier_stage import PaidTogether
 from beam_dp.releases.synthetic_database.records import check_records_format
 from beam_dp.releases.synthetic_database.shards import WITHIN_BINS
 
@@ -92,7 +92,7 @@ def options_of(table: Mapping[str, type[Any]]) -> dict[str, tuple[Flag, ...]]:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ReleaseOptions:
+class ReleaseOptions(PaidTogether):
     """The options of a release of a synthetic database; see ``ReleaseSyntheticDatabase``."""
 
     num_records: NumRecords = "noisy"
@@ -102,10 +102,6 @@ class ReleaseOptions:
     num_synthetic_records: int | None = None
     start_from: Any = None
     queries: str | None = None
-    # The release of the domain, which the guarantee also covers; then this release has a part.
-    discovered: Discovered | None = None
-    # The choice of the records per unit: the guarantee covers it and all of the above.
-    records_per_unit: Discovered | None = None
     # The loss that was paid before the records per unit were known; the plan then states it.
     paid: Loss | None = None
 
@@ -207,8 +203,7 @@ def candidate_plan(
         asked=workload.to_json() if is_listed else {**named, "num_queries": len(workload)},
         left_out=left_out,
         loss=loss,
-        discovered=discovered,
-        records_per_unit=chosen,
+        **options.earlier,
     )
     return (plan, part), complete
 
@@ -242,18 +237,14 @@ def draw_database(
 ) -> SyntheticDatabase:
     """Turns an exact summary into a release that keeps ``plan.guarantee``, in the plan's format.
 
-    Together with earlier releases, if ``plan.discovered`` or ``plan.records_per_unit`` state any,
-    it keeps ``plan.promised``, which the card then states.
+    Together with earlier releases, if the plan states any, it keeps ``plan.promised``, which the
+    card then states.
     """
     release = plan.release(summary, noise, progress)
-    release = dataclasses.replace(
-        release, records_format=plan.records_format, within_bins=plan.within_bins
-    )
-    if plan.discovered is None and plan.records_per_unit is None:
-        return release
     return dataclasses.replace(
         release,
-        discovered=plan.discovered,
-        records_per_unit=plan.records_per_unit,
-        guarantee=plan.promised,
+        records_format=plan.records_format,
+        within_bins=plan.within_bins,
+        guarantee=plan.promised if plan.earlier else release.guarantee,
+        **plan.earlier,
     )

@@ -31,16 +31,17 @@ from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.domain.earlier import RECORDS_FOLDER, UnitCounts, origin_of, records_of
 from beam_dp.releases.domain.release import FOLDER, TYPES_FOLDER, DomainRelease
-from beam_dp.releases.earlier_stage import Discovered
+from beam_dp.releases.earlier_stage import Discovered, PaidTogether
 from beam_dp.releases.synthetic_database.strategies import MeasureAll
 
-StagePlan = DomainPlan | RecordsPlan | MarginalsPlan
+EarlierStage = RecordsPlan | DomainPlan
+StagePlan = EarlierStage | MarginalsPlan
 Earlier = tuple[DomainPlan, ...]
 Request = Callable[[Domain], tuple[Workload | LinearWorkload, ReleaseOptions]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Stages:
+class Stages(PaidTogether):
     """The stages of a release that are still to be made.
 
     Args:
@@ -52,7 +53,7 @@ class Stages:
         is_chosen: whether the records per unit are to be chosen.
         domain_share: the part of the budget that finds attributes; see ``plan_domain``.
         is_paid: whether a ledger pays.
-        records_per_unit, types, discovered: what the stages before have released, if paid together.
+        types: the release of types, if paid together.
         paid: the loss that was paid for all stages, if one has released records per unit or types.
         choice: the release that chose them.
         before: the folder of the stage before, in that of the first of these stages.
@@ -66,9 +67,7 @@ class Stages:
     is_chosen: bool = False
     domain_share: float | None = None
     is_paid: bool = False
-    records_per_unit: Discovered | None = None
     types: Discovered | None = None
-    discovered: Discovered | None = None
     paid: Loss | None = None
     choice: PaidRelease | None = None
     before: str | None = None
@@ -100,17 +99,12 @@ class Stages:
         return list(zip(directories, [self.before, *names], strict=True))
 
     @cached_property
-    def plans(self) -> tuple[tuple[DomainPlan | RecordsPlan, ...], MarginalsPlan]:
+    def plans(self) -> tuple[tuple[EarlierStage, ...], MarginalsPlan]:
         """The plans of the earlier stages and of the database, for the most that may be found."""
         if self.is_chosen:
             return self._plans_with_choice()
         workload, options = self.request(self.largest)
-        options = dataclasses.replace(
-            options,
-            discovered=self.discovered,
-            records_per_unit=self.records_per_unit,
-            paid=self.paid,
-        )
+        options = dataclasses.replace(options, paid=self.paid, **self.earlier)
         earlier: tuple[DomainPlan, ...] = ()
         if isinstance(self.domain, OpenDomain):
             firsts, plan = self._plans_with_domain(self.domain, workload, options)
@@ -166,7 +160,7 @@ class Stages:
         check_promise(*alone)
         return firsts, last
 
-    def _plans_with_choice(self) -> tuple[tuple[DomainPlan | RecordsPlan, ...], MarginalsPlan]:
+    def _plans_with_choice(self) -> tuple[tuple[EarlierStage, ...], MarginalsPlan]:
         """Plans the choice of the records per unit from the noise of the largest database."""
         one = self.guarantee.with_limits(max_records_per_unit=1)
         declared = self.domain.declared if isinstance(self.domain, OpenDomain) else self.domain

@@ -70,6 +70,41 @@ class Discovered:
         return cls(whole=whole, main=main, noise=tuple(noise), draw_id=draw_id, types=types)
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class PaidTogether:
+    """What a plan, a card or a release states of earlier releases; the last one first.
+
+    ``discovered``: the release of the domain. ``records_per_unit``: the choice of this number; its
+    guarantee covers the release of the domain, too.
+    """
+
+    discovered: Discovered | None = None
+    records_per_unit: Discovered | None = None
+
+    @property
+    def earlier(self) -> dict[str, Any]:
+        """The earlier releases that are stated, by field."""
+        parts = ((name, getattr(self, name)) for name in _EARLIER)
+        return {name: part for name, part in parts if part is not None}
+
+    def earlier_json(self) -> dict[str, Any]:
+        """Returns the same as JSON values of a card."""
+        return {name: part.to_json() for name, part in self.earlier.items()}
+
+
+_EARLIER = [field.name for field in dataclasses.fields(PaidTogether)]
+
+
+def earlier_releases(parsed: Mapping[str, Any], guarantee: Guarantee) -> dict[str, Any]:
+    """Returns the fields of ``PaidTogether`` of a card with this guarantee."""
+    parts = {}
+    for name in reversed(_EARLIER):
+        if parsed.get(name) is not None:
+            parts[name] = Discovered.from_json(parsed[name], guarantee)
+            guarantee = parts[name].main
+    return parts
+
+
 ONE_BIN, CUT, SEPARATOR = "one bin", "far values may be cut", ", "
 
 
@@ -89,17 +124,6 @@ def not_described(
         if share > 0.5:
             reasons.setdefault(name, []).append(f"{share:.0%} in other")
     return {name: SEPARATOR.join(texts) for name, texts in reasons.items()}
-
-
-def earlier_releases(
-    parsed: Mapping[str, Any], guarantee: Guarantee
-) -> dict[str, Discovered | None]:
-    """Returns the ``discovered`` and ``records_per_unit`` of a card with this guarantee."""
-    domain, choice = parsed.get("discovered"), parsed.get("records_per_unit")
-    records = None if choice is None else Discovered.from_json(choice, guarantee)
-    limited = guarantee if records is None else records.main
-    values = None if domain is None else Discovered.from_json(domain, limited)
-    return {"discovered": values, "records_per_unit": records}
 
 
 def records_attribute(max_records: int) -> NumericAttribute:

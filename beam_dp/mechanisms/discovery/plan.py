@@ -37,6 +37,7 @@ from beam_dp.releases.domain.verify import SLACK_SHARE, domain_steps, with_domai
 from beam_dp.releases.earlier_stage import Discovered, hidden_units
 from beam_dp.secret.encoding.open_values import OpenColumns
 from beam_dp.secret.summaries.sparse_counts import ValueCounts
+from beam_dp.views.domain import found_text
 from beam_dp.views.terminal import short, some
 
 # Finds the texts of a column that enough privacy units have.
@@ -203,6 +204,7 @@ class DomainPlan(EarlierPlan):
 
     what: ClassVar[str] = "domain"
     done: ClassVar[str] = "found the levels of the domain"
+    kind: ClassVar[type[DomainRelease]] = DomainRelease
 
     domain: OpenDomain
     share: float
@@ -269,6 +271,10 @@ class DomainPlan(EarlierPlan):
     def memory_bytes(self) -> float:
         """See ``Plan``; how many texts there are is not known beforehand."""
         return float(_FIXED_BYTES)
+
+    def result_text(self, release: Any) -> str:
+        """Returns what was found, in one line."""
+        return found_text(release)
 
     def identity(self) -> dict[str, Any]:
         """See ``Plan``."""

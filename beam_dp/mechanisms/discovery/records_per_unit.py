@@ -27,7 +27,7 @@ from beam_dp.privacy.guarantee import MAX_RECORDS_PER_UNIT, RECORD, Guarantee
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step, total
-from beam_dp.releases.domain.earlier import UnitCounts
+from beam_dp.releases.domain.earlier import UnitCounts, records_of
 from beam_dp.releases.domain.verify import domain_steps, with_domain
 from beam_dp.releases.earlier_stage import LIMIT, RECORDS, Discovered, records_attribute
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
@@ -55,6 +55,7 @@ class RecordsPlan(EarlierPlan, IntervalPlan):
 
     what: ClassVar[str] = RECORDS
     done: ClassVar[str] = "chose the records per unit"
+    kind: ClassVar[type[UnitCounts]] = UnitCounts
 
     declared: Domain  # records outside these attributes are not counted
     noise_per_record: float  # the expected noise of a table per record of a unit, over its cells
@@ -87,6 +88,10 @@ class RecordsPlan(EarlierPlan, IntervalPlan):
         main, _ = Budget.of(self.whole, "pure").split(RECORDS_SHARE)
         main = main.with_limits(max_records_per_unit=records)
         return Discovered(whole=self.whole, main=main, noise=(noise,), draw_id=draw_id)
+
+    def result_text(self, release: Any) -> str:
+        """Returns what was chosen, in one line."""
+        return f"Chose {records_of(release).main.max_records_per_unit:,} as the records per unit"
 
     def identity(self) -> dict[str, Any]:
         """See ``Plan``."""

@@ -23,7 +23,7 @@ from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery, LiteralQuery
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.earlier_stage import Discovered, hidden_units, may_be_cut, not_described
+from beam_dp.releases.earlier_stage import PaidTogether, hidden_units, may_be_cut, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import LeftOut, Release, library_versions, plain_json
 from beam_dp.releases.synthetic_database.estimates import Estimates
@@ -65,7 +65,7 @@ _ERROR_FIELDS = ("standard_error", "bound", "failure_probability")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class SyntheticDatabase(Release):
+class SyntheticDatabase(PaidTogether, Release):
     """A public release of synthetic records, to be copied and queried at no further privacy cost.
 
     Args:
@@ -132,8 +132,6 @@ class SyntheticDatabase(Release):
     fit: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=library_versions)
     left_out: LeftOut | None = None
-    discovered: Discovered | None = None
-    records_per_unit: Discovered | None = None
     measurements: NoisyMeasurements | None = None
     records_format: str = "avro"
 
@@ -208,7 +206,7 @@ class SyntheticDatabase(Release):
             "record_tables": [list(names) for names in self.record_tables],
             **small,
             **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
-            **self._earlier(),
+            **self.earlier_json(),
             "versions": dict(self.versions),
         }
 
@@ -240,10 +238,6 @@ class SyntheticDatabase(Release):
                 if may_be_cut(attribute, counts, hidden[name], max_records):
                     cut.append(name)
         return not_described(self.domain, self.other_shares, cut)
-
-    def _earlier(self) -> dict[str, Any]:
-        earlier = {"discovered": self.discovered, "records_per_unit": self.records_per_unit}
-        return {name: part.to_json() for name, part in earlier.items() if part is not None}
 
     @property
     def limited_guarantee(self) -> Guarantee:

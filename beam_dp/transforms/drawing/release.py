@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import apache_beam as beam
@@ -12,16 +12,16 @@ import apache_beam as beam
 from beam_dp.checks import check_is
 from beam_dp.domain.universe import Domain, check_edges_budget
 from beam_dp.mechanisms.discovery.plan import DomainPlan
-from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
 from beam_dp.mechanisms.registry import ReleaseOptions, draw_database, plan_release
 from beam_dp.mechanisms.resources import worker_bytes
+from beam_dp.mechanisms.stages import EarlierStage
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
-from beam_dp.releases.domain.earlier import UnitCounts
 from beam_dp.releases.domain.release import DomainRelease
+from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.summaries.histogram import MarginalsAccumulator
 from beam_dp.transforms.counting import summarise
@@ -178,9 +178,9 @@ class ReleaseEarlier(ShowsPromise):
     draw is committed, as in ``ReleaseSyntheticDatabase``.
     """
 
-    plan: DomainPlan | RecordsPlan
+    plan: EarlierStage
 
-    def __init__(self, plan: DomainPlan | RecordsPlan, ledger_token: Token | None = None) -> None:
+    def __init__(self, plan: EarlierStage, ledger_token: Token | None = None) -> None:
         super().__init__()
         self.plan = plan.paid_by(ledger_token)
 
@@ -188,25 +188,27 @@ class ReleaseEarlier(ShowsPromise):
         """Counts values or units, and draws the release."""
         refuse_windows(records)
         plan = self.plan
+        counts_of: Callable[[Iterable[Any]], Any]
         if isinstance(plan, DomainPlan):
             count = "Count values" >> CountValues(plan.columns, plan.whole)
+            counts_of = functools.partial(counts_of_values, plan.columns)
             num_cells = sum(leaves.num_levels for leaves in plan.columns.leaves)
         else:
             unit = plan.whole.privacy_unit
             count = "Count units" >> CountUnits(plan.declared, unit, plan.max_records)
+            counts_of = functools.partial(levels_of_shards, plan.max_records)
             num_cells = plan.num_leaves
-        release = functools.partial(_released_earlier, plan)
+        release = functools.partial(_released_earlier, plan, counts_of)
         min_ram = worker_bytes(plan, num_cells)
         return draw_release(records.pipeline, release, [records | count], min_ram)
 
 
 def _released_earlier(
-    plan: DomainPlan | RecordsPlan, noise: NoiseSource, shards: Iterable[Any]
-) -> DomainRelease | UnitCounts:
+    plan: Any, counts_of: Callable[[Iterable[Any]], Any], noise: NoiseSource, shards: Iterable[Any]
+) -> Release:
     """Runs the mechanisms on the sums."""
-    if isinstance(plan, DomainPlan):
-        return plan.release(counts_of_values(plan.columns, shards), noise)
-    return plan.release(levels_of_shards(plan.max_records, shards), noise)
+    release: Release = plan.release(counts_of(shards), noise)
+    return release
 
 
 class ReleaseDomain(ReleaseEarlier):
