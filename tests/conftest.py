@@ -7,8 +7,6 @@ import pytest
 from audit_table import pytest_terminal_summary  # noqa: F401
 from databases import BACKENDS, new_database, postgresql_server
 
-from beam_dp.mechanisms.small_db import enumerated, nested, searched
-
 pytest_plugins = ["tiers", "processor_time", "quick_beam", "seeds"]
 
 
@@ -42,6 +40,8 @@ def ledger_url(request, tmp_path) -> str:
 @pytest.fixture
 def weights_once(monkeypatch) -> None:
     """Samplers of small databases compute each weight once: it is the same in every draw."""
+    from beam_dp.mechanisms.small_db import enumerated, nested, searched
+
     sampler = enumerated.EnumerationSampler
     monkeypatch.setattr(sampler, "_weigh", functools.cache(sampler._weigh))
     for module in (enumerated, nested, searched):

@@ -23,7 +23,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
 from beam_dp.secret.summaries.histogram import Marginals
-from beam_dp.transforms.drawing import answer_queries, one_worker
+from beam_dp.transforms.drawing import one_worker
 
 DOMAIN = dp.Domain(
     (
@@ -193,6 +193,8 @@ def seed_noise(patch: pytest.MonkeyPatch, seed: int = 20261129) -> list[str]:
         def draw_id(self) -> str:
             ids.append(super().draw_id())
             return ids[-1]
+
+    from beam_dp.transforms.drawing import answer_queries
 
     for module in (one_worker, answer_queries):
         patch.setattr(module, "NoiseSource", Drawn)

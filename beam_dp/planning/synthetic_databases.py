@@ -47,7 +47,7 @@ def synthetic_planners(calibration: Calibration) -> list[Planner]:
         marginals = job.workload
         if isinstance(marginals, LinearWorkload):
             marginals = covering_marginals(marginals)
-        options: dict[str, Any] = {"calibration": calibration}
+        options: dict[str, Any] = {} if calibration == "tight" else {"calibration": calibration}
         plan = mechanism(**options).plan(
             job.domain, marginals, job.guarantee, job.given_num_records
         )
@@ -58,6 +58,7 @@ def synthetic_planners(calibration: Calibration) -> list[Planner]:
     return [
         Planner(mechanism.name, PROGRAM, functools.partial(predict, mechanism), calibration)
         for mechanism in _measuring()
+        if calibration == "tight" or hasattr(mechanism, "calibration")
     ]
 
 

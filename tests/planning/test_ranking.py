@@ -23,6 +23,7 @@ from beam_dp.flags.command_line import import_program
 from beam_dp.mechanisms.intervals import plan_intervals, release_intervals
 from beam_dp.mechanisms.linear_answers import WorkloadAnswersPlan
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan
+from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.resources import fit_resources
 from beam_dp.mechanisms.sketches.errors import sparse_error
 from beam_dp.planning.intervals import PLANNER, asked_intervals
@@ -163,12 +164,13 @@ def test_programs_accept_printed_commands(tmp_path, capsys, delta, public, form)
             # What was predicted is what will be run.
             assert job.plan.standard_error == option["expected_error"]
         accepted.add(option["mechanism"])
-    answers = {"laplace_answers"} if form in ("intervals:a", "a file") else set()
+    has_queries = form in ("intervals:a", "a file")
+    answers = {"laplace_answers", "gaussian_answers"} if has_queries else set()
     intervals = {"intervals"} if form == "intervals:a" else set()
-    approximate = {each.replace("laplace", "gaussian") for each in {"laplace", *answers}}
-    small = {"small_db"} if form != "tables" else set()
-    expected = {"mwem", "laplace", "private_mw", *answers, *intervals, *small}
-    assert accepted == expected | (approximate if delta != "0" else set())
+    too_large = {"small_db"} if form == "tables" else set()
+    approximate = {"gaussian", "gaussian_answers"} if delta == "0" else set()
+    expected = {*SYNTHETIC, "private_mw", *answers, *intervals}
+    assert accepted == expected - too_large - approximate
 
 
 INTERVALS_PROMISE = dp.Guarantee(0.5, 0, "add_or_remove_one", "person", 2)

@@ -631,6 +631,8 @@ def denominator_of(domain: Domain, queries: Sequence[LinearQuery]) -> int:
     return unit // common
 
 
+# The mechanisms whose cards state one of these strategies.
+MECHANISMS = ("mwem", "small_db", "laplace", "gaussian")
 STRATEGIES: dict[Any, type[Strategy]] = {
     kind.strategy: kind for kind in (MeasureAll, Rounds, Selection, SmallDatabase, Textbook)
 }

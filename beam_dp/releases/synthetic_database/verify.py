@@ -41,6 +41,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.strategies import (
+    MECHANISMS,
     STRATEGIES,
     Drawn,
     MeasureAll,
@@ -65,8 +66,6 @@ from beam_dp.releases.verdict import (
     of_release,
 )
 
-# The mechanisms of this package; their cards state a strategy.
-_OWN = ("mwem", "small_db", "laplace", "gaussian")
 # The largest rounding error of an answer, as a share of the number of records.
 _ROUNDING = 64 * UNIT
 _FIT = ("hypothesis", "steps", "estimated_cell_error", "mismatch")
@@ -83,7 +82,7 @@ def verify(release: SyntheticDatabase) -> verdict.Verification:
     figures, notes = Figures(), []
     measured, strategy = release.measurements, strategy_of(release.plan)
     if strategy is None:
-        if release.mechanism in _OWN:
+        if release.mechanism in MECHANISMS:
             condition = f"must be one of {', '.join(STRATEGIES)} for {release.mechanism}"
             raise InputError("strategy", release.plan.get("strategy"), condition)
         for name in release.plan:
