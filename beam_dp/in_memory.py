@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from beam_dp.domain.discover import OpenDomain
+from beam_dp.domain.schemas.read import domain_draft
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, usual_floats, withhold_messages
 from beam_dp.flags.shared import DISCOVER
@@ -26,7 +27,7 @@ from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.unit_costs import UnitCosts
 from beam_dp.queries.linear_workload import LinearWorkload
-from beam_dp.queries.workload import Workload
+from beam_dp.queries.workload import Workload, marginals
 from beam_dp.releases.domain.earlier import UnitCounts, check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.files.commit import probe_output
@@ -40,14 +41,20 @@ from beam_dp.secret.encoding.tables import Table
 from beam_dp.secret.summaries.histogram import HistogramAccumulator, MarginalsAccumulator
 from beam_dp.secret.summaries.sparse_counts import counted_units, counted_values
 
+_DELTA = 1e-9  # a constant: from the number of rows, it would depend on the records
+
 
 @usual_floats()
 def release(
     table: Any,
-    domain: Domain | OpenDomain,
-    workload: Workload | LinearWorkload,
-    guarantee: Guarantee,
+    domain: Domain | OpenDomain | None = None,
+    workload: Workload | LinearWorkload | None = None,
+    guarantee: Guarantee | None = None,
     *,
+    epsilon: float | None = None,
+    privacy_unit: str | None = None,
+    types: Mapping[str, str] | Literal["from_data"] | None = None,
+    leave_out: Sequence[str] = (),
     domain_share: float | None = None,
     max_records_per_unit: Literal["discover"] | None = None,
     mechanism: Mechanism | None = None,
@@ -75,9 +82,19 @@ def release(
             ``__arrow_c_stream__``; read once. Missing values in pandas become null.
         domain: the domain of the records; records outside the domain are silently left out. If
             attributes are to be discovered (``read_open_domain``), their values and edges are
-            released first, into the folder ``domain`` of ``output``, types into its ``types``.
+            released first, into the folder ``domain`` of ``output``, types into its ``types``. By
+            default all columns but the unit and those whose names say that they identify people or
+            things; then their types, values and bins are discovered.
         workload: the marginals that the release must answer; for ``SmallDB`` any linear queries.
-        guarantee: the privacy guarantee of the release, including that of its domain.
+            By default all pairs of attributes.
+        guarantee: the privacy guarantee of the release, including that of its domain. By default
+            ``epsilon``, a delta of 1e-9, ``"add_or_remove_one"``, ``privacy_unit``, and one record
+            a unit.
+        epsilon: the privacy loss, in place of a guarantee.
+        privacy_unit: the column that identifies a person, or ``"record"``, in place of a guarantee.
+        types: without a domain: the types of some columns, as for ``domain_draft``; or
+            ``"from_data"`` for those of the table, although they may follow from its values.
+        leave_out: without a domain: other columns that are not released.
         domain_share: the part of the budget that discovers attributes; see ``plan_domain``.
         max_records_per_unit: ``"discover"`` to choose the number of records of a unit that are
             used, up to that of the guarantee, from noisy numbers of units by their records, for 2 %
@@ -131,6 +148,15 @@ def release(
         num_synthetic_records=num_synthetic_records,
         start_from=start_from,
     )
+    records = Table(table)
+    guarantee = _guarantee(guarantee, epsilon, privacy_unit)
+    if domain is None:
+        domain = _drafted(records, types, guarantee.privacy_unit, leave_out)
+    elif types is not None or leave_out:
+        name = "types" if types is not None else "leave_out"
+        raise InputError(name, types or list(leave_out), "must be left out with a domain")
+    if workload is None:
+        workload = marginals(domain, ways=min(2, len(domain.names)))
     if max_records_per_unit not in (None, DISCOVER):
         condition = f"must be {DISCOVER!r}; the guarantee has a number"
         raise InputError("max_records_per_unit", max_records_per_unit, condition)
@@ -155,7 +181,6 @@ def release(
     )
     last = stages.last
     warn_of_epsilon(guarantee.epsilon)
-    records = Table(table)
     columns = _check_columns(records, largest, guarantee.privacy_unit)
     if (ledger is None) != (not dataset_id):
         raise InputError("dataset_id", dataset_id, "must be given with a ledger, and only then")
@@ -197,6 +222,38 @@ def release(
         counts = _counted(stages.first, batches)
         if ledger is not None and token is not None:
             ledger.use_state(token, state)  # each draw is made only once
+
+
+def _guarantee(
+    guarantee: Guarantee | None, epsilon: float | None, privacy_unit: str | None
+) -> Guarantee:
+    """Returns the guarantee; without one, the usual one for an epsilon and a unit."""
+    for name, value in (("epsilon", epsilon), ("privacy_unit", privacy_unit)):
+        if guarantee is not None and value is not None:
+            raise InputError(name, value, "must be left out with a guarantee")
+    if guarantee is not None:
+        return guarantee
+    if epsilon is None or privacy_unit is None:
+        name = "epsilon" if epsilon is None else "privacy_unit"
+        raise InputError(name, None, "must be given")
+    return Guarantee(epsilon, _DELTA, "add_or_remove_one", privacy_unit, 1)
+
+
+def _drafted(
+    records: Table,
+    types: Mapping[str, str] | Literal["from_data"] | None,
+    unit: str,
+    leave_out: Sequence[str],
+) -> Domain | OpenDomain:
+    """Returns the domain of a table that nobody has described, from the names of its columns."""
+    draft = domain_draft(
+        records.described,
+        null="undiscovered",
+        types=None if types == "from_data" else types,
+        other_types="from_data" if types == "from_data" else "discover",
+    )
+    draft, _ = draft.for_unit(unit, leave_out)
+    return draft.domain()
 
 
 def _write(drawn: Release, output: str, beside: str | None) -> None:

@@ -364,6 +364,34 @@ def discovered_bins() -> str:
     return "\n".join([*parts, table(columns, "column: bins", BINS_ERRORS), how("discovery")])
 
 
+# What a copy of so many records is good for, in words.
+_USES = {
+    1_000: "trying out programs; declare values and bins for more",
+    10_000: "columns, and strong relations between two of them",
+    1_000_000: "columns, and nearly all relations between two of them",
+}
+
+
+def copies_by_size() -> str:
+    """Returns how far copies of a table of people are off, by its number of records."""
+    figures = {row.what: row.figures for row in rows("undescribed_tables")}
+    lines = []
+    for size, use in _USES.items():
+        errors = figures[f"wages, {size:,} records, found"]
+        mean, sd, correlation = (errors[name].value for name in ("mean", "sd", "correlation"))
+        lines.append(
+            (f"{size:,}", f"{100 * mean:.1f} %", f"{100 * sd:.0f} %", f"{correlation:.2f}", use)
+        )
+    names = (
+        "rows",
+        "mean, of a standard deviation",
+        "standard deviation",
+        "correlation",
+        "good for",
+    )
+    return markdown(names, lines)
+
+
 def _num_draws() -> int:
     return rows("discovery")[0].runs
 
@@ -380,6 +408,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "errors by queries": errors_by_queries,
     "releases by size": releases_by_size,
     "discovered bins": discovered_bins,
+    "copies by size": copies_by_size,
     **{
         f"{name}.json": functools.partial(recorded_table, name)
         for name in (

@@ -333,9 +333,10 @@ class Program(Generic[JobT]):
         self,
         argv: Sequence[str] | None = None,
         parsed: tuple[dict[str, str], list[str]] | None = None,
+        preface: str = "",
     ) -> int:
         """Runs the program and returns its exit code, like ``run_main``."""
-        return run_main(self.name, self.flags, self.description, self._run, argv, parsed)
+        return run_main(self.name, self.flags, self.description, self._run, argv, parsed, preface)
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
         job = self.read_job(given, beam_flags)

@@ -16,7 +16,6 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 from apache_beam.runners.worker import sdk_worker
@@ -33,8 +32,7 @@ NUM_LINES = 10
 SECONDS_BEFORE_TICK, SECONDS_BETWEEN_TICKS = 5.0, 30.0
 # Our exceptions, whose messages contain only public parameters and file names.
 PUBLIC_ERRORS = (InputError, ReadError, SetupError)
-# The patterns of estimated times and of counts in progress lines of long steps.
-_USUAL_SECONDS = re.compile(r"^(.+): about (\d+) to (\d+) s$")
+# The pattern of counts in progress lines of long steps.
 _COUNTS = re.compile(r": (\d+) of (\d+)$")
 # The last line of a Python traceback that an engine quotes in its own error.
 _SENT_BACK = re.compile(
@@ -45,47 +43,6 @@ _SENT_BACK = re.compile(
 def is_working() -> str:
     """Returns the progress line of a running job that does not report counts."""
     return "working"
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step that a worker has begun, read from a public progress line.
-
-    ``start``: the clock time when the step began. ``spent``: the processor time used until then.
-    ``usual``: the usual range of processor time for this step, in seconds, if known.
-    """
-
-    name: str
-    start: float
-    spent: float
-    usual: tuple[int, int] | None
-
-    @classmethod
-    def told_by(cls, text: str, start: float, spent: float) -> Step:
-        """Returns the step that a progress line describes."""
-        said = _USUAL_SECONDS.match(text)
-        if said is None:
-            return cls(text.partition(":")[0], start, spent, None)
-        return cls(said[1], start, spent, (int(said[2]), int(said[3])))
-
-    def at(self, now: float, spent: float) -> str:
-        """Returns how long the step has run, and the time that it may still take at this speed.
-
-        The remaining time is the usual time minus the time spent. It does not show the progress of
-        the step, which may depend on a draw that is never released.
-        """
-        seconds, busy = now - self.start, spent - self.spent
-        text = f"{self.name} for {seconds:.0f} s"
-        if self.usual is None:
-            return text
-        # If other programs use the processor, a second of processor time takes longer.
-        pace = max(seconds / busy, 1.0) if busy > 0 else 1.0
-        least, largest = ((usual - busy) * pace for usual in self.usual)
-        if largest <= 0:
-            return f"{text}, longer than usual"
-        if least <= 0:
-            return f"{text}, at most about {largest:.0f} s left"
-        return f"{text}, about {least:.0f} to {largest:.0f} s left"
 
 
 class WorkerPrints:
@@ -122,9 +79,11 @@ worker_prints = WorkerPrints()
 class Progress:
     """Prints lines to standard error, prefixed with the seconds since the start."""
 
-    def __init__(self) -> None:
+    def __init__(self, preface: str = "") -> None:
         self._start = time.monotonic()
-        self._step: Step | None = None
+        self._preface = preface
+        self._step = ""  # the step that a worker has begun
+        self._began = 0.0  # when, by the monotonic clock
         self._heard: dict[str, bool] = {}  # our warnings, each with whether it was printed
         self._show: Callable[[str], None] = self.say  # what is done with the line of a tick
 
@@ -144,7 +103,10 @@ class Progress:
             yield
 
     def tell_warnings(self) -> None:
-        """Prints each warning once, even if a job is built twice."""
+        """Prints each warning once, even if a job is built twice; first the preface."""
+        if self._preface:
+            print(self._preface, file=sys.stderr)
+            self._preface = ""
         for text, is_printed in self._heard.items():
             if not is_printed:
                 print(f"warning: {text}", file=sys.stderr)
@@ -152,11 +114,9 @@ class Progress:
 
     def hear(self, text: str) -> None:
         """Remembers the step that a worker reports, for the lines that ``_tick`` prints."""
-        step = Step.told_by(text, time.monotonic(), time.process_time())
-        is_same = self._step is not None and self._step.name == step.name
-        # A repeated step has a new estimate; a line with a count keeps the old estimate.
-        if not (is_same and _COUNTS.search(text)):
-            self._step = step
+        step = text.partition(":")[0]
+        if step != self._step or not _COUNTS.search(text):
+            self._step, self._began = step, time.monotonic()
 
     def say(self, text: str) -> None:
         """Prints one line."""
@@ -209,9 +169,10 @@ class Progress:
         seconds = min(SECONDS_BEFORE_TICK, SECONDS_BETWEEN_TICKS)
         while not done.wait(seconds):
             seconds = min(2 * seconds, SECONDS_BETWEEN_TICKS)
-            share, step = WRITTEN.text(), self._step
-            if not share and step is not None:
-                share = step.at(time.monotonic(), time.process_time())
+            share = WRITTEN.text()
+            if not share and self._step:
+                # The progress of a step may depend on a draw that is never released.
+                share = f"{self._step} for {time.monotonic() - self._began:.0f} s"
             share = share or READ.text()
             self._show(f"{alive()}: {share}" if share and alive is is_working else alive())
 

@@ -43,17 +43,19 @@ def run_main(
     run: Callable[[dict[str, str], list[str], Progress], int],
     argv: Sequence[str] | None = None,
     parsed: tuple[dict[str, str], list[str]] | None = None,
+    preface: str = "",
 ) -> int:
     """Runs a program; prints one line if an argument is invalid; returns the exit code.
 
     That is 0, 1 if the job failed, 2 for a bad argument, or 128 + N for signal N. ``parsed`` is the
-    result of ``parse_own``, if `beam-dp` has already parsed the command line. No line that can't be
-    printed changes this code, unless printing is all that the program was asked to do.
+    result of ``parse_own``, if `beam-dp` has already parsed the command line; ``preface`` is
+    printed when all checks are done. No line that can't be printed changes this code, unless
+    printing is all that the program was asked to do.
     """
     given = list(sys.argv[1:] if argv is None else argv)
     with lasting_output() as output:
         try:
-            progress = Progress()
+            progress = Progress(preface)
             with StopSignals(), progress.hearing_warnings():
                 command = command_of(name)
                 texts, beam_flags = flags.parse(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
 from beam_dp.flags.flag import Flag, check_texts
+from beam_dp.flags.shared import DISCOVER
 
 if TYPE_CHECKING:
     from beam_dp.domain.schemas.draft import DomainDraft
@@ -23,14 +24,17 @@ _FLAGS = (
     ),
     Flag(
         "null",
-        "declared (default): each column that may be null gets a level for null; none: no"
-        " column gets one, for files whose schema allows null everywhere",
-        "declared|none",
+        "declared (default): each column that may be null gets a level for null; undiscovered: only"
+        " where nothing is discovered; none: no column, for files whose schema allows null"
+        " everywhere",
+        "declared|undiscovered|none",
     ),
     Flag(
         "types",
         "the types of columns that the schema leaves open, such as those of a CSV file, or declares"
-        " otherwise: boolean, categorical, date, datetime, integer or numeric",
+        " otherwise: boolean, categorical, date, datetime, discover, integer or numeric; the word"
+        " discover alone leaves all other types to the release; from_data says that they may follow"
+        " from the records",
         "NAME=TYPE,...",
     ),
     Flag("leave_out", "columns that get no attribute, such as identifiers", "NAME,..."),
@@ -46,6 +50,7 @@ _SOURCE = Flag(
     is_positional=True,
 )
 _SHOWN_NAMES = 8
+FROM_DATA = "from_data"
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -66,20 +71,23 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
         table=given["table"],
         dialect=given["dialect"],
         null=given["null"] or "declared",
-        types=_types(given["types"]),
+        **split_types(given["types"] or ""),
         leave_out=given["leave_out"].split(",") if given["leave_out"] else (),
     )
 
 
-def _types(text: str | None) -> dict[str, str]:
-    """Returns the types that a flag states, by column."""
-    types = {}
+def split_types(text: str) -> dict[str, Any]:
+    """Returns the types that a flag names by column, and those of all other columns."""
+    types, others = {}, "declared"
     for pair in text.split(",") if text else ():
-        name, is_given, kind = pair.rpartition("=")
-        if not is_given:
+        name, equals, kind = pair.rpartition("=")
+        if pair in (DISCOVER, FROM_DATA):
+            others = pair
+        elif not equals:
             raise InputError("types", pair, "must be NAME=TYPE, such as age=numeric")
-        types[name] = kind
-    return types
+        else:
+            types[name] = kind
+    return {"types": types, "other_types": others}
 
 
 def _print(draft: DomainDraft, output: str) -> None:
@@ -105,9 +113,14 @@ def _print(draft: DomainDraft, output: str) -> None:
     if nullable := [str(item["name"]) for item in draft.attributes if item.get("nullable") is True]:
         names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
         words = "each of these columns gets an extra level."
-        console.print(plain_text(f"The schema allows null in {names}; {words}"))
+        console.print(plain_text(f"Null may occur in {names}; {words}"))
         print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
         print("--null none if it occurs nowhere.")
+        print()
+    if untyped := [str(item["name"]) for item in draft.attributes if item["type"] == DISCOVER]:
+        names = ", ".join(untyped[:_SHOWN_NAMES]) + (", ..." if untyped[_SHOWN_NAMES:] else "")
+        console.print(plain_text(f"A release finds the types of {names}, for a part of epsilon."))
+        print("Types that you know cost nothing: --types NAME=TYPE,...")
         print()
     if draft.discovered:
         from beam_dp.planning.tables import sought_with_epsilon_1

@@ -15,9 +15,10 @@ from beam_dp.installed import missing_part
 
 EXIT_BAD_INPUT = 2
 PIPELINES = {program.replace("_", "-"): program for program in command_line.PROGRAMS}
-# The commands that do not run on Beam: module (each has COMMANDS) and purpose.
+# The commands that are no programs on Beam: module (each has COMMANDS) and purpose.
 _MODULES = {
-    "init": ("init", "draft a domain file from a declared schema"),
+    "init": ("init", "draft a domain file from the columns of a table, or from a schema"),
+    "release": ("release", "make a private copy of a table"),
     "plan": ("plan", "compare mechanisms for a job before any data is read"),
     "describe": ("releases", "show what a release contains and how accurate it is"),
     "answer": ("releases", "answer questions from a release, with error bars"),
@@ -31,7 +32,15 @@ _MODULES = {
     "ledger": ("ledger", "declare privacy budgets, and show what was spent"),
     "completion": ("main", "print a completion script for bash, zsh or fish"),
 }
+# The order in which the help shows the commands.
+_GROUPS = {
+    "most used": ("init", "release", "answer", "report", "verify"),
+    "jobs": ("plan", "check-domain", *(name for name in PIPELINES if name != "check-domain")),
+    "releases": ("describe", "sample", "impute", "diff", "finish"),
+    "budgets and this machine": ("ledger", "doctor", "completion"),
+}
 _SHELLS = ("bash", "zsh", "fish")
+_WIDTH = 28  # of the column of names
 _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of flags whose values may be files
 
 
@@ -45,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with lasting_output() as output:
         code = _main(arguments)
         output.flush()
-        is_job = bool(arguments) and arguments[0] in PIPELINES
+        is_job = bool(arguments) and arguments[0] in (*PIPELINES, "release")
         return code if code or is_job else code_of_lost(output)
 
 
@@ -88,20 +97,38 @@ def flags_of_command(name: str) -> tuple[Flag, ...]:
     )
 
 
+class _Grouped(argparse.RawDescriptionHelpFormatter):
+    """Shows commands only where the description groups them."""
+
+    def add_argument(self, action: argparse.Action) -> None:
+        if not isinstance(action, argparse._SubParsersAction):
+            super().add_argument(action)
+
+
 def command_parsers(
     names: Collection[str] = (*_MODULES, *PIPELINES),
 ) -> tuple[Parser, Mapping[str, argparse.ArgumentParser]]:
     """Returns the main parser and the commands' parsers; imports the commands in ``names``."""
-    parser = Parser(
-        prog="beam-dp",
-        description="Plan, make and read private releases.",
-        epilog="`beam-dp help COMMAND` lists the flags of a command.",
-    )
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=Parser
-    )
     helps = {name: text for name, (_, text) in _MODULES.items()}
     helps |= {name: command_line.PROGRAMS[program] for name, program in PIPELINES.items()}
+    groups = [
+        "\n".join((f"{title}:", *(f"  {name:<{_WIDTH}}{helps[name]}" for name in members)))
+        for title, members in _GROUPS.items()
+    ]
+    parser = Parser(
+        prog="beam-dp",
+        usage="beam-dp COMMAND ...",
+        description="\n\n".join(["Make and read private copies of tables.", *groups]),
+        epilog="`beam-dp help COMMAND` lists the flags of a command.",
+        formatter_class=_Grouped,
+    )
+    commands = parser.add_subparsers(
+        prog="beam-dp",
+        dest="command",
+        required=True,
+        metavar="COMMAND",
+        parser_class=Parser,
+    )
     for name, text in helps.items():
         about = f"{text[0].upper()}{text[1:]}."
         added = commands.add_parser(name, help=text, description=about, add_help=name in names)

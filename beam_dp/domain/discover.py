@@ -488,10 +488,12 @@ class OpenDomain:
         attributes: the columns in order, with distinct names, at least one of them open.
         impossible: combinations as a domain file has them (``Domain.with_impossible``). Of an open
             attribute they may name null and the included values only.
+        types_from: see ``Domain``.
     """
 
     attributes: tuple[Attribute | OpenAttribute, ...]
     impossible: tuple[Mapping[str, Sequence[Any]], ...] = ()
+    types_from: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", tuple(self.attributes))
@@ -571,14 +573,15 @@ class OpenDomain:
         )
 
     def _with_impossible(self, attributes: Sequence[Attribute]) -> Domain:
-        return Domain(tuple(attributes)).with_impossible(self.impossible)
+        domain = Domain(tuple(attributes), types_from=self.types_from)
+        return domain.with_impossible(self.impossible)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the content of the domain file."""
         parsed: dict[str, Any] = {"attributes": [column.to_json() for column in self.attributes]}
         if self.impossible:
             parsed["impossible"] = [dict(levels) for levels in self.impossible]
-        return parsed
+        return parsed | ({"types_from": self.types_from} if self.types_from else {})
 
     def refusal(self, source: str) -> InputError:
         """Returns the error of a place that needs a domain without open attributes."""

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -179,7 +180,7 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
         entries: list[Any] = [_from_size(name, size, source) for name, size in parsed.items()]
     else:
         for key in parsed:
-            if key not in ("attributes", "impossible", "determines"):
+            if key not in ("attributes", "impossible", "determines", "types_from"):
                 raise InputError(
                     "domain", source, f"the key {shown(key)} is unknown next to attributes"
                 )
@@ -197,12 +198,13 @@ def open_domain_from_json(parsed: Any, source: str = "<json>") -> Domain | OpenD
         has_mappings = is_long and "determines" in parsed
         mapped = determined_combinations(entries, parsed["determines"]) if has_mappings else ()
         written = parsed.get("impossible", ()) if is_long else ()
+        types_from = parsed.get("types_from", "") if is_long else ""
         if any(isinstance(entry, OpenAttribute) for entry in entries):
             if mapped:
                 written = (*written, *(combination_to_json(entries, rule) for rule in mapped))
-            return OpenDomain(tuple(entries), written)
-        domain = Domain(tuple(entries)).with_impossible(written)
-        return Domain(domain.attributes, (*domain.impossible, *mapped)) if mapped else domain
+            return OpenDomain(tuple(entries), written, types_from)
+        domain = Domain(tuple(entries), types_from=types_from).with_impossible(written)
+        return replace(domain, impossible=(*domain.impossible, *mapped)) if mapped else domain
     except InputError as error:
         raise _at(source, error) from None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,12 @@ Names = tuple[str, ...]  # of attributes
 Axes = tuple[int, ...]  # positions of attributes
 
 
+def check_types_from(types_from: object) -> None:
+    """Refuses a domain whose types come from anything but people or the records."""
+    if types_from not in ("", "data"):
+        raise InputError("types_from", types_from, "must be 'data' or be left out")
+
+
 @dataclass(frozen=True)
 class Domain:
     """The universe of records: the product of the attributes.
@@ -38,6 +44,8 @@ class Domain:
             has one cell, the cell of the empty marginal.
         impossible: combinations of levels that no record has (see ``with_impossible``). Impossible
             cells are numbered like other cells.
+        types_from: ``"data"`` if the types follow from the records, as in a file whose writer chose
+            them by its values: an assumption that no guarantee covers.
 
     Example:
         >>> from beam_dp.domain.attributes import BooleanAttribute
@@ -51,8 +59,10 @@ class Domain:
 
     attributes: tuple[Attribute, ...]
     impossible: tuple[Impossible, ...] = ()
+    types_from: str = ""
 
     def __post_init__(self) -> None:
+        check_types_from(self.types_from)
         object.__setattr__(self, "attributes", tuple(self.attributes))
         seen = set()
         for attribute in self.attributes:
@@ -90,7 +100,7 @@ class Domain:
         """
         added = read_combinations(self.attributes, combinations)
         new = [combination for combination in added if combination not in self.impossible]
-        return Domain(self.attributes, (*self.impossible, *new))
+        return replace(self, impossible=(*self.impossible, *new))
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -248,6 +258,8 @@ class Domain:
                 return f"it has {shown(its.name)} in the place of {shown(mine.name)}"
             if mine != its:
                 return f"its {shown(mine.name)} has {_first_change(mine.to_json(), its.to_json())}"
+        if self.types_from != other.types_from:
+            return "its types come from elsewhere"
         return "it declares other combinations impossible"
 
     def to_json(self) -> dict[str, Any]:
@@ -257,7 +269,7 @@ class Domain:
             parsed["impossible"] = [
                 combination_to_json(self.attributes, combination) for combination in self.impossible
             ]
-        return parsed
+        return parsed | ({"types_from": self.types_from} if self.types_from else {})
 
     def _require_index(self) -> None:
         if not self.has_index:

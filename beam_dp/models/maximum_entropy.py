@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -70,10 +69,6 @@ _SOLVED = 0.1
 _QUICK_FITS = 10
 _FIRST_QUICK_PENALTY, _QUICK_RATIO = 1.0, 3.0
 _CLOSE, _STALLED = 1.2, 0.9
-# The range of passes in fits of NLTCS and Adult with 2 to 15 columns and epsilon 0.1 to 10. The
-# number of passes of one fit depends on its noise; these constants do not.
-_USUAL_PASSES = (300, 1000)
-_ANNOUNCED_SECONDS = 10  # longer fits are announced with their usual duration
 _TOLERANCE = 1e-6
 
 
@@ -125,7 +120,7 @@ def fit_maximum_entropy(
     ``total``: the number of records of the hypothesis, > 0.
     ``importance``: the weight of each coefficient's squared error, shape (num_coefficients,), >= 0.
     ``signs``: independent fair signs, shape (num_coefficients,).
-    ``progress``: called once, with the fit's name and, for a long fit, its usual duration.
+    ``progress``: called once, with the fit's name.
 
     Accuracy: the error estimate is Stein's unbiased estimate of the weighted squared error of the
     coefficients. The fit measures the estimate's divergence term by following the path again with
@@ -153,11 +148,10 @@ def fit_maximum_entropy(
 
     far = _FAR * float(weights @ variances)
     points = [problem.at(starts[0][chosen])]
-    started = time.thread_time()
     points.append(problem.at(starts[1][chosen]))
     if progress is not None:
         # Steps are not reported: their number depends on noise that may never be released.
-        progress(_announced(time.thread_time() - started), 1, 1)
+        progress("fit", 1, 1)
     factors = _learned(problem, points[0], goals[0], noises[0], groups)
     path = _follow(problem, points, goals, noises, factors, estimate, far)
     log_weights = starts[0].copy()
@@ -234,12 +228,6 @@ def _follow(
         candidates = [candidate for candidate in candidates if candidate.error <= tie]
         penalty /= _COARSE_RATIO if error < previous / 2 else _FINE_RATIO
     return candidates[0]
-
-
-def _announced(seconds: float) -> str:
-    """Returns a fit's name for progress reports, given the seconds per pass."""
-    least, longest = (float(f"{passes * seconds:.2g}") for passes in _USUAL_PASSES)
-    return "fit" if longest < _ANNOUNCED_SECONDS else f"fit: about {least:.0f} to {longest:.0f} s"
 
 
 @on_one_thread

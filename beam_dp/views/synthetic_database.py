@@ -83,6 +83,7 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         **terminal.left_out_facts(release.left_out),
         "cells": f"{cells} in the domain, {len(release.counts):,} released",
         "workload": workload_text(release.workload),
+        **_types_facts(release),
         "draw": release.draw_id,
     }
     attributes = map(_attribute_row, release.domain)
@@ -104,6 +105,12 @@ def describe(release: SyntheticDatabase) -> RenderableType:
         parts.append(terminal.noise_table(release.noise))
     rest = {"parameter": release.plan, "fit": release.fit, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
+
+
+def _types_facts(release: SyntheticDatabase) -> dict[str, str]:
+    """Returns what was assumed about the types of columns."""
+    text = "as in the data, whose writer may have chosen them by the values: not covered by epsilon"
+    return {"types": text} if release.domain.types_from else {}
 
 
 def _limit_facts(release: SyntheticDatabase) -> dict[str, str]:

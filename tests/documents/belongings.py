@@ -55,6 +55,11 @@ def visits(names: Names) -> None:
     write("visits/2024.parquet", table)
 
 
+def survey(names: Names) -> None:
+    """The same as CSV."""
+    pyarrow.csv.write_csv(MADE["visits"](), "survey.csv")
+
+
 def domain(names: Names) -> None:
     pathlib.Path("visits.json").write_text(json.dumps(DOMAIN))
     names["domain"] = dp.parse_domain(DOMAIN)
@@ -233,7 +238,7 @@ CUSTOMERS = "customer,age,sex\n17,33,Male\n18,51,\n"
 
 # By page, and by the first words of a block, what is there before it; "" is before the page.
 BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
-    "README.md": {"": (visits,)},
+    "README.md": {"": (visits, survey)},
     "docs/answers.md": {"": (release, file("customers.csv", CUSTOMERS))},
     "docs/domain.md": {
         "": (visits,),

@@ -209,7 +209,7 @@ def pandas_frame(name: str = CANARY, age: int = 83) -> pd.DataFrame:
 def test_pandas_frame_gives_names_and_types():
     draft = dp.domain_draft(pandas_frame())
     assert types(pandas_frame()) == {
-        "row": "numeric", "name": OPEN, "town": "categorical", "floor": "numeric",
+        "row": "numeric", "name": "discover", "town": "categorical", "floor": "numeric",
         "text": "categorical", "age": "numeric", "small": "numeric", "weight": "numeric",
         "alive": "boolean", "seen": "datetime", "seen there": "datetime", "arrow": "date",
     }  # fmt: skip
@@ -259,15 +259,15 @@ def csv_file(folder: pathlib.Path, text: str, encoding: str = "utf-8") -> str:
     return str(folder / "visits.csv")
 
 
-def test_csv_header_gives_attribute_names_with_open_types(tmp_path):
+def test_csv_header_gives_attribute_names_whose_types_a_release_finds(tmp_path):
     text = f'age,"in, or out",person_id\r\n83,x,{CANARY}\r\n'
     source = csv_file(tmp_path, text, "utf-8-sig")
     draft = dp.domain_draft(source)
-    assert types(source) == {"age": OPEN, "in, or out": OPEN, "person_id": OPEN}
-    assert [point.key for point in draft.open_points] == ["type"] * 3
-    assert "remove this attribute" in draft.open_points[2].task
+    assert types(source) == {"age": "discover", "in, or out": "discover", "person_id": OPEN}
+    assert draft.identifiers == [point.attribute for point in draft.open_points] == ["person_id"]
+    assert "remove this attribute" in draft.open_points[0].task
     assert CANARY not in draft.text() and "83" not in draft.text()
-    with pytest.raises(dp.InputError, match=r"attribute 'age', type is open: 'write \"boolean\""):
+    with pytest.raises(dp.InputError, match="attribute 'person_id', type is open: 'remove this"):
         draft.domain()
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from beam_dp.mechanisms.marginals.measurements import closure_of
-from beam_dp.models import maximum_entropy, quasi_newton
+from beam_dp.models import quasi_newton
 from beam_dp.models.basis import MarginalCoefficients, contrast_levels, squared_scale
 from beam_dp.models.maximum_entropy import (
     NoisyCoefficients,
@@ -233,22 +233,6 @@ def test_fit_does_not_modify_its_inputs_and_reports_steps_in_order():
     assert (observed.values == values).all() and (observed.variances == variances).all()
     assert [step[1] for step in seen] == list(range(1, len(seen) + 1))
     assert all(step[1] <= step[2] for step in seen)
-
-
-def test_progress_of_a_long_fit_estimates_its_time(monkeypatch):
-    """And by nothing of the observations: the time is scripted, and steps are not counted."""
-    basis, told = basis_of(), []
-    for counts in (counts_of(basis.num_cells, 100), np.zeros(basis.num_cells)):
-        ticks = itertools.count(0.0, 0.05)
-        monkeypatch.setattr(maximum_entropy.time, "thread_time", lambda ticks=ticks: next(ticks))
-        steps: list[tuple[str, int, int]] = []
-        ones = np.ones(basis.num_coefficients)
-        observed = observe(basis, counts, 4.0, seed=1)
-        fit_maximum_entropy(
-            basis, observed, 100, ones, ones, lambda *step, to=steps: to.append(step)
-        )
-        told.append(steps)
-    assert told == [[("fit: about 15 to 50 s", 1, 1)]] * 2
 
 
 SUPPORTS = [(), (0,), (1,), (2,), (0, 1), (1, 2)]

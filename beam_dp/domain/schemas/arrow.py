@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 from beam_dp.domain.schemas.draft import NESTED, NO_LEVELS, ONLY_NULL, Column, Kind
 from beam_dp.errors import InputError
 
-# Kinds by numpy's letters. The user must choose the type of an object column.
+# Kinds by numpy's letters.
 _PANDAS_KINDS: dict[str, Kind] = {
-    "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime", "O": "open",
+    "b": "boolean", "i": "integer", "u": "integer", "f": "numeric", "M": "datetime",
+    "O": "discover",
 }  # fmt: skip
 
 
@@ -106,7 +107,7 @@ def _pandas_column(name: object, kind: Any) -> Column:
     pandas = sys.modules["pandas"]
     if isinstance(kind, pandas.CategoricalDtype):
         column = replace(_pandas_column(name, kind.categories.dtype), nullable=True)
-        return replace(column, kind="categorical") if column.kind == "open" else column
+        return replace(column, kind="categorical") if column.kind == "discover" else column
     if isinstance(kind, pandas.StringDtype):
         return Column(name, "categorical", nullable=True)
     is_own = isinstance(kind, pandas.api.extensions.ExtensionDtype)

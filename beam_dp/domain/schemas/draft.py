@@ -26,9 +26,9 @@ from beam_dp.errors import InputError, shown
 from beam_dp.privacy.guarantee import IDS, words_of
 from beam_dp.storage.store import write_new_file
 
-# The kind of a column without a declared type: the user must choose its type.
-Kind = Literal["boolean", "categorical", "date", "datetime", "integer", "numeric", "open"]
-TYPES = ("boolean", "categorical", "date", "datetime", "integer", "numeric")
+# A release finds the type of a column of the kind ``discover``.
+Kind = Literal["boolean", "categorical", "date", "datetime", "discover", "integer", "numeric"]
+TYPES = ("boolean", "categorical", "date", "datetime", "discover", "integer", "numeric")
 
 NESTED = "nested values have no levels"
 NO_LEVELS = "times of day and durations have no levels"
@@ -100,9 +100,6 @@ def common_kind(members: Sequence[Column]) -> Column:
     return Column.unusable(name, "values of several types have no levels in common")
 
 
-_ANY_TYPE = '"boolean", "categorical", "date", "datetime", "integer" or "numeric", and its keys'
-
-
 @dataclass(frozen=True)
 class DomainDraft:
     """A domain, as far as a schema declares it. The draft depends on names and types only.
@@ -129,6 +126,16 @@ class DomainDraft:
     def discovered(self) -> list[str]:
         """The columns whose values or bins a release finds."""
         return [str(attribute["name"]) for attribute in self.attributes if "discover" in attribute]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the attributes."""
+        return [str(attribute["name"]) for attribute in self.attributes]
+
+    @property
+    def identifiers(self) -> list[str]:
+        """The columns that identify people or things, as their names say."""
+        return [str(point.attribute) for point in self.open_points if point.key == "type"]
 
     @cached_property
     def open_points(self) -> tuple[OpenPoint, ...]:
@@ -161,12 +168,13 @@ class DomainDraft:
         """Writes the domain file; raises InputError if it exists or can't be written."""
         write_new_file(path, self.text().encode())
 
-    def without_null(self) -> DomainDraft:
+    def without_null(self, *, discovered_only: bool = False) -> DomainDraft:
         """Returns the draft without levels for null."""
         changed = [dict(attribute) for attribute in self.attributes]
         for entry in changed:
-            entry.pop("nullable", None)
-            entry.pop("null_values", None)
+            if not discovered_only or "discover" in (entry["type"], *entry):
+                entry.pop("nullable", None)
+                entry.pop("null_values", None)
         return replace(self, attributes=tuple(changed))
 
     def with_types(self, types: Mapping[str, str]) -> DomainDraft:
@@ -187,6 +195,14 @@ class DomainDraft:
             changed = changed._with_entry(place, {"name": name, "type": kind, **keys})
         return changed
 
+    def without_types(self) -> DomainDraft:
+        """Returns the draft with the names of its columns alone; a release finds their types."""
+        entries = [
+            _entry(Column(entry["name"], "discover", nullable=entry.get("nullable") is True))
+            for entry in self.attributes
+        ]
+        return replace(self, attributes=tuple(entries), rest={})
+
     def without(self, names: Sequence[str]) -> DomainDraft:
         """Returns the draft without some columns; raises InputError if one is unknown."""
         places = {self._place("leave_out", name) for name in names}
@@ -195,12 +211,17 @@ class DomainDraft:
             raise InputError("leave_out", list(names), "must leave an attribute")
         return replace(self, attributes=tuple(kept))
 
+    def for_unit(self, unit: str, leave_out: Sequence[str]) -> tuple[DomainDraft, list[str]]:
+        """Returns the draft without a privacy unit, identifiers and other columns; and these."""
+        units = [name for name in self.names if name == unit]
+        names = list(dict.fromkeys([*units, *self.identifiers, *leave_out]))
+        return (self.without(names) if names else self), names
+
     def _place(self, argument: str, name: str) -> int:
-        names = [str(attribute.get("name")) for attribute in self.attributes]
-        if name not in names:
-            condition = f"must be a column of {self.source}; {nearest_known(name, names)}"
+        if name not in self.names:
+            condition = f"must be a column of {self.source}; {nearest_known(name, self.names)}"
             raise InputError(argument, name, condition)
-        return names.index(name)
+        return self.names.index(name)
 
     def _with_entry(self, place: int, entry: dict[str, Any]) -> DomainDraft:
         """Returns the draft with a column's entry replaced, except for its level for null."""
@@ -234,13 +255,10 @@ def draft_of(columns: Sequence[Column], source: str) -> DomainDraft:
 def _entry(column: Column) -> dict[str, Any]:
     assert column.kind is not None
     entry = {"name": column.name, "type": column.kind, **_KEYS[column.kind](column)}
-    is_open = column.kind == "open"
-    if is_open:
-        entry["type"] = to_fill_in(f"write {_ANY_TYPE}")
     if _names_units(column):
         entry["type"] = to_fill_in(
             f"remove this attribute if it identifies people or things, as a privacy unit does;"
-            f" else write {_ANY_TYPE if is_open else json.dumps(entry['type'])}"
+            f" else write {json.dumps(entry['type'])}"
         )
     return {**entry, "nullable": True} if column.nullable else entry
 
@@ -249,7 +267,7 @@ def _names_units(column: Column) -> bool:
     """Returns whether a column probably identifies units, by its name and declared type."""
     is_listed = bool(column.values) or column.is_domain
     last = words_of(column.name)[-1:]
-    is_likely = column.kind in ("integer", "categorical", "open") and not is_listed
+    is_likely = column.kind in ("integer", "categorical", "discover") and not is_listed
     return is_likely and not IDS.isdisjoint(last)
 
 
@@ -287,7 +305,7 @@ _KEYS: dict[str, Callable[[Column], dict[str, Any]]] = {
     "categorical": _categorical,
     "date": _date,
     "datetime": _datetime,
+    "discover": lambda _: {},
     "integer": _integer,
     "numeric": _numeric,
-    "open": lambda _: {},
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,8 +51,9 @@ def domain_draft(
     *,
     table: str | None = None,
     dialect: str | None = None,
-    null: Literal["declared", "none"] = "declared",
+    null: Literal["declared", "undiscovered", "none"] = "declared",
     types: Mapping[str, str] | None = None,
+    other_types: Literal["declared", "discover", "from_data"] = "declared",
     leave_out: Sequence[str] = (),
 ) -> DomainDraft:
     """Returns the domain that a schema declares; a release finds the values that it does not.
@@ -73,9 +75,12 @@ def domain_draft(
         table: the name of the table, if the SQL creates several tables.
         dialect: the dialect of the SQL, as sqlglot names it.
         null: ``"none"`` if the records do not contain null although the schema allows null (many
-            writers make every column nullable).
+            writers make every column nullable); ``"undiscovered"`` for levels of null only where
+            nothing is discovered, because other columns count a missing value elsewhere.
         types: the types of columns whose type a schema leaves open or declares otherwise:
-            boolean, categorical, date, datetime, integer or numeric.
+            boolean, categorical, date, datetime, discover, integer or numeric.
+        other_types: ``"discover"`` if the release finds the types of all other columns, whatever
+            the schema declares; ``"from_data"`` to say on cards that they may follow from records.
         leave_out: columns that get no attribute, such as identifiers.
 
     Returns:
@@ -89,10 +94,18 @@ def domain_draft(
         >>> draft.attributes[0]["discover"], len(draft.open_points)
         ({'bins': 20}, 0)
     """
-    check_choice("null", null, ("declared", "none"))
-    draft = _draft(source, kind, table, dialect).with_types(types or {})
+    check_choice("null", null, ("declared", "undiscovered", "none"))
+    check_choice("other_types", other_types, ("declared", "discover", "from_data"))
+    draft = _draft(source, kind, table, dialect)
+    if other_types == "discover":
+        draft = draft.without_types()
+    elif other_types == "from_data":
+        draft = replace(draft, rest={**draft.rest, "types_from": "data"})
+    draft = draft.with_types(types or {})
     draft = draft.without(leave_out) if leave_out else draft
-    return draft.without_null() if null == "none" else draft
+    if null == "declared":
+        return draft
+    return draft.without_null(discovered_only=null == "undiscovered")
 
 
 def _draft(source: Any, kind: str | None, table: str | None, dialect: str | None) -> DomainDraft:
@@ -169,7 +182,7 @@ def _csv_columns(path: str) -> list[Column]:
     if not names or is_value:
         condition = "must start with a header: its first line must name its columns, not by numbers"
         raise InputError("schema", path, condition)
-    return [Column(name.strip() and name, "open", nullable=True) for name in names]
+    return [Column(name.strip() and name, "discover", nullable=True) for name in names]
 
 
 def _kind_of_name(source: str) -> str:

@@ -121,8 +121,9 @@ class Table:
     def __init__(self, table: Any) -> None:
         self._frame = table if is_frame_class(type(table)) else None
         self.types: Mapping[str, ColumnType | None]
+        self.described: Any  # what `domain_draft` reads: a frame or a schema
         if self._frame is not None:
-            frame = self._frame
+            frame = self.described = self._frame
             levels = [
                 (name, frame.index.get_level_values(i)) for i, name in enumerate(frame.index.names)
             ]
@@ -139,7 +140,7 @@ class Table:
             self._reader = pa.RecordBatchReader.from_stream(table.drop(lost) if lost else table)
         except Exception:  # the message of another library may quote a value
             raise InputError("table", type(table).__name__, _READABLE) from None
-        schema = self._reader.schema
+        schema = self.described = self._reader.schema
         self._names = [*schema.names, *lost]
         self.types = {field.name: ColumnType.of_arrow(field.type) for field in schema} | lost
 
