@@ -167,13 +167,14 @@ class StagedJob(program.Job):
             condition = "must not be discovered: the launcher starts only one job"
             raise InputError(name, value, condition)
         job = self.resumed()
-        while isinstance(job, StagedJob):
+        if isinstance(job, StagedJob):  # builds all runs before the first one is paid
             records = make_pipeline(self.beam_flags, self.output) | "Read" >> self.source()
             places = job.stages.places(job.last.output)
             for plan, (output, beside) in zip(job.stages.plans[0], places, strict=False):
                 _add(records, plan, output, beside)
             job.last.add(records)
             job.last.probe()
+        while isinstance(job, StagedJob):
             exit_code = program.Job.run(job, progress)
             if exit_code:
                 return exit_code

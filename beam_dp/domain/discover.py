@@ -281,7 +281,7 @@ class OpenAttribute:
         if self.kind != "numeric":
             return self._in_bins(self._moments(self.discover))
         if low is None:
-            return self._in_bins(number_leaves(None, None, whole=self.whole))
+            return self._at_edges(number_leaves(None, None, whole=self.whole))
         for name, end in (("min", low), ("max", high)):
             if not is_number(end) or not abs(end) <= 2.0**1022:
                 raise self._refusal(name, end, "must be a number within 2^1022 of 0")
@@ -292,10 +292,14 @@ class OpenAttribute:
         if not low < high:
             raise self._refusal("max", high, f"must be > the min {shown(low)}")
         if not self.whole:
-            return self._in_bins(number_leaves(low, high))
+            return self._at_edges(number_leaves(low, high))
         edges = number_leaves(int(low), int(high) + 1, whole=True)
         # The last bin includes its last edge, but must not include a larger integer.
-        return self._in_bins([*edges[:-1], _last(edges[-2], int(high))])
+        return self._at_edges((*edges[:-1], _last(edges[-2], int(high))))
+
+    def _at_edges(self, edges: tuple[float, ...]) -> BinnedAttribute:
+        """Returns leaves at edges of ``number_leaves``, which need no check; there are many."""
+        return _with_edges(self._in_bins([edges[0], edges[-1]]), NumericAttribute, edges)
 
     def _moments(self, ends: DiscoverBins) -> list[Any]:
         """Returns the edges of leaves of a range of dates or times."""
@@ -394,9 +398,19 @@ class _NumberLeaves(NumericAttribute):
 def _leaves_of(column: OpenAttribute) -> BinnedAttribute:
     leaves: BinnedAttribute = column._made_leaves()
     if isinstance(leaves, NumericAttribute):
-        shared = {each.name: getattr(leaves, each.name) for each in fields(leaves)}
-        leaves = _NumberLeaves(**shared)
+        leaves = _with_edges(leaves, _NumberLeaves, leaves.edges)
         object.__setattr__(leaves, "column", column)
+    return leaves
+
+
+def _with_edges(
+    attribute: BinnedAttribute, kind: type[NumericAttribute], edges: tuple[float, ...]
+) -> NumericAttribute:
+    """Returns an attribute with other edges and the same fields, without checking them again."""
+    leaves = object.__new__(kind)
+    for each in fields(attribute):
+        object.__setattr__(leaves, each.name, getattr(attribute, each.name))
+    object.__setattr__(leaves, "edges", edges)
     return leaves
 
 
