@@ -161,3 +161,12 @@ def test_kept_windows_round_trip_through_bytes(held, limits):
         for name in ("units", "windows", "numbers"):
             np.testing.assert_array_equal(getattr(read, name), getattr(remembered, name))
         remembered = read
+
+
+def test_arrivals_count_until_the_second_in_which_their_window_closes():
+    windows = counted_windows(
+        dp.Horizon(0, 10, 2, 5),
+        np.array([0, 0, 9, 9, 10, 10]),
+        np.array([14, 15, 14, 15, 24, 25]),
+    )
+    assert windows.tolist() == [0, -1, 0, -1, 1, -1]

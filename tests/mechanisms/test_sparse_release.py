@@ -17,6 +17,7 @@ from beam_dp.mechanisms.sketches.mechanisms import release_probability, stabilit
 from beam_dp.mechanisms.sketches.plan import SparseSummary
 from beam_dp.planning.sketches import error_of_nothing, plan_sparse_release
 from beam_dp.privacy.noise.bound import noise_variance
+from beam_dp.releases.sketches import release as sketch_release
 from beam_dp.releases.sketches.estimates import estimates_by_element, variance_of_median
 from beam_dp.releases.sketches.release import HistogramNoise, SketchNoise
 from beam_dp.secret.summaries.projection import Projection
@@ -413,3 +414,30 @@ def test_no_mechanism_is_better_than_zero_for_queries_of_one_rare_key():
     distinct = dp.KeyProfile(10**6, 10**6, 1)
     assert error_of_nothing(distinct, 1) == pytest.approx(1)
     assert min(choice.error for choice in choose(distinct, sparsity=1)) >= 0.999
+
+
+def test_parts_of_the_bound_of_a_hybrid_share_its_failure_probability(monkeypatch):
+    plan = plan_of(dp.HybridSketch(300, 3))
+    elements = np.arange(40, dtype=np.uint64)
+    release = dp.release_sparse(plan, summary_from(plan, elements, 4 * np.arange(40)), NoNoise())
+    shares = []
+    for name in ("_chebyshev", "selected_noise_bound"):
+        original = getattr(sketch_release, name)
+
+        def noting(*arguments, original=original):
+            shares.append(arguments[-1])
+            return original(*arguments)
+
+        monkeypatch.setattr(sketch_release, name, noting)
+    answer = release.answer(elements, np.ones(40))
+    assert len(shares) == 2 and sum(shares) <= answer.failure_probability
+
+
+@pytest.mark.parametrize("name", ["hybrid", "histogram"])
+def test_noise_that_is_drawn_is_the_planned_noise(name):
+    mechanism = {"hybrid": dp.HybridSketch(300, 3), "histogram": dp.StabilityHistogram()}[name]
+    plan, noise = plan_of(mechanism), NoNoise()
+    elements = np.arange(40, dtype=np.uint64)
+    dp.release_sparse(plan, summary_from(plan, elements, 4 * np.arange(40)), noise)
+    cells = [] if plan.sketch is None else [plan.sketch.scale * plan.sketch.grid]
+    assert [draw.scale for draw in noise.draws] == [*cells, plan.histogram.scale]

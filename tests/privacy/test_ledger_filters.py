@@ -359,3 +359,17 @@ def test_approximately_private_laws_consist_of_a_pure_part_and_slack(epsilon):
         assert (small <= factor * large * (1 + 1e-9) + 1e-15).all()
         ends = (p, q) if lost[0] <= lost[1] else (q, p)
         assert (large <= ends[0] + 1e-12).all() and (small <= ends[1] + 1e-12).all()
+
+
+@pytest.mark.parametrize("slack", [1e-7, 5e-7])
+@pytest.mark.parametrize("composition", ["zcdp", "gaussian"])
+def test_filter_has_only_the_delta_that_slacks_leave(composition, slack):
+    """Half of delta is for slacks, whichever there are: the largest loss follows from the rest."""
+    account = Account(1.0, 1e-6, composition, (Loss.approximate(1e-3, slack),))
+
+    def largest(delta: float) -> Loss:
+        if composition == "zcdp":
+            return Loss.zcdp(zcdp_rho(1.0, delta) - 1e-6)
+        return Loss.gaussian(discrete_gaussian_mu(1.0, delta) - 1e-4)
+
+    assert account.fits(largest(0.5e-6)) and not account.fits(largest(0.55e-6))

@@ -159,3 +159,9 @@ def test_norms_of_an_interval_matrix_follow_from_its_columns(cells):
         matrix = dense(strategy)
         norms = int(np.abs(matrix).sum(axis=0).max()), int((matrix**2).sum(axis=0).max())
         assert column_norms(strategy) == norms and matrix.min() >= 0
+
+
+def test_repeated_loss_is_that_of_as_many_compositions():
+    """Also its slack; with powers of two, which compositions do not round."""
+    one = Loss.approximate(0.5, 2.0**-30)
+    assert one.repeated(4) == composed([one] * 4)
