@@ -63,9 +63,14 @@ _PASSED = (
         )
         for flag, text in _ASSUMED.items()
     ),
-    *(shared.INPUT_FORMAT, shared.EXPECT_RECORDS),
-    *(shared.LEDGER, shared.DATASET_ID, shared.PURPOSE, shared.WHO),
-    *(shared.VALIDATE_ONLY, shared.JSON),
+    shared.INPUT_FORMAT,
+    shared.EXPECT_RECORDS,
+    shared.LEDGER,
+    shared.DATASET_ID,
+    shared.PURPOSE,
+    shared.WHO,
+    shared.VALIDATE_ONLY,
+    shared.JSON,
 )
 _FLAGS = (_SOURCE, *_REQUIRED, _TYPES, _SCHEMA, _LEAVE_OUT, *_PASSED[len(_REQUIRED) :])
 # A larger copy is not written as CSV, too: all of its rows would have to be in memory.

@@ -89,7 +89,9 @@ def column_state(
     low, high = labels[0].strip("[").partition(", ")[0], labels[1].rpartition(", ")[2].strip("]")
     ends = low if low == high else f"{low} to {high}"
     is_ordered, are_bins = (isinstance(attribute, of) for of in (OrderedAttribute, BinnedAttribute))
-    is_found = any(getattr(attribute, f"{what}_from", None) for what in ("edges", "values"))
+    is_found = bool(
+        getattr(attribute, "edges_from", None) or getattr(attribute, "values_from", None)
+    )
     whole = getattr(attribute, "whole_ends", None)
     is_one = are_bins and attribute.num_levels == 1
     are_bins &= whole is None or not np.array_equal(*whole)
