@@ -30,16 +30,29 @@ GOOD, LIMITED, UNUSABLE, UNKNOWN = "good", "limited", "not usable", "of unknown 
 _SIGNS = {GOOD: "\N{BLACK CIRCLE}", LIMITED: "\N{CIRCLE WITH LEFT HALF BLACK}"}
 _SIGNS |= {UNUSABLE: "\N{WHITE CIRCLE}", UNKNOWN: "?"}
 _TYPES = {"categorical": "text", "numeric": "number", "integer": "whole number"}
+# What the words of the table mean; a page explains those that it shows.
 _MEANINGS = {
-    "shares": "how many of the records have a value or are in a range; half are below the median.",
-    "good": "use it as you would use the records, except for small counts.",
-    "limited": "if ends may be cut, so many of the records may lie beyond the ends shown, and count"
-    " there: averages, totals and extremes may be wrong. If these are the ends of your table,"
-    " nothing is cut; otherwise declare edges (beam-dp init). Add up levels that are too noisy.",
+    "good": "on its own, the column is close to the records for the uses named, except for counts"
+    " that are marked as too noisy. This says nothing about comparisons with other columns.",
     "not usable": "half of the records may be in other, in noisy levels or beyond the ends, or"
-    " there is only one bin: declare its values or edges.",
-    "good levels": "values or bins with an error bar (95 %) of at most half of their count.",
-    "related to": "the two go together more than noise explains; nothing is known of other pairs.",
+    " there is only one bin. Declare values or edges in the domain file.",
+    "related to": "the two go together more than noise explains, the strongest first. Not known:"
+    " the copy does not tell whether others are related, so compare no others.",
+    "shares": "how many records have a value or lie in a range. Half of all lie below the median.",
+    "averages, spread": "of amounts: averages of identifiers, such as customer numbers or"
+    " postcodes, mean nothing. No column is good for extremes: the ends shown are ends of bins.",
+    "cut at each end": "at most about this share of the records lies below the lowest value shown,"
+    " and at most as much above the highest. They count in the first and last level, so averages,"
+    " spread and totals may be wrong. If these are the ends of your table, nothing is cut;"
+    " otherwise declare the ends in the domain file, if they are public.",
+    "far values": "so far beyond the ends that even a small share of them may change averages.",
+    "other numbers": "such as 9 for unknown: counted as the nearer value, so averages may differ.",
+    "unequal bins": "a tall bar may only be a wide range.",
+    "null": "the field is empty, or has a code that you declared for it.",
+    "noisy levels": "levels with an error bar (95 %) above half of their count. Add up several.",
+    "levels": "the values of a column, or ranges of them (bins). The release found them with noise,"
+    " or you declared them. Good levels have an error bar (95 %) of at most half of their count;"
+    " other and null are not among them.",
 }
 # Shares of the records: that each end of a good column may hide; in other or in noisy levels, at
 # most, of a good column, and of one that can be used.
@@ -95,32 +108,37 @@ def column_state(
     whole = getattr(attribute, "whole_ends", None)
     is_one = are_bins and attribute.num_levels == 1
     are_bins &= whole is None or not np.array_equal(*whole)
-    is_pair = not are_bins and attribute.num_levels == 2  # such as 0 and 1, which have no ends
+    is_pair = is_ordered and not are_bins and attribute.num_levels == 2  # such as 0 and 1
     is_cut = has_far_values or (cut_share > _MOST_CUT and not is_pair)
     is_known = any(cell.answer.margin is not None for cell in cells)
-    cut = "far values" if has_far_values else "ends"
+    far = " far values" * has_far_values
     beyond = "in other" if attribute.other_code is not None else "left out"
     beyond = "counted there" if getattr(attribute, "clip", False) else beyond
     notes = {
         f"{_percent(other)} in other": other > 0,
-        f"{_percent(empty)} empty": empty > 0,
+        f"{_percent(empty)} null": empty > 0,
         "only one bin: declare its edges": is_one,
-        f"rarer numbers count as {low} or {high}": is_ordered and is_found and is_pair,
-        f"{cut} may be cut: {_percent(cut_share)} each": is_cut and not is_one,
-        f"ends declared; rows beyond are {beyond}": is_ordered and not is_found,
+        f"at most {_percent(min(2 * cut_share, 1.0))} other numbers": is_pair and is_found,
+        f"at most {_percent(cut_share)}{far} cut at each end": is_cut and not is_one,
+        f"ends declared; records beyond are {beyond}": is_ordered and not is_found,
         f"{_percent(noisy)} in noisy levels": noisy > _MOST_LOST and is_known,
     }
-    word, uses = GOOD, "averages, medians, shares" if is_ordered and not is_pair else "shares"
+    uses = "medians, shares" if is_ordered and not is_pair else "shares"
+    word, uses = GOOD, "averages, spread, " * is_ordered + uses
     if not is_known:
         word, uses = UNKNOWN, "its errors are not stated"
     elif is_one or max(other, noisy, 2 * is_cut * cut_share) > _MOST_USED:
         word, uses = UNUSABLE, "nothing"
     elif is_cut or max(other, noisy) > _MOST_LOST:
-        word, uses = LIMITED, uses.replace("averages, ", "") + "; not averages" * is_cut
+        word, uses = LIMITED, uses.replace("averages, spread, ", "") + "; not averages" * is_cut
     kind = _TYPES.get(attribute.kind, attribute.kind)
     kind = f"whole {kind}" if getattr(attribute, "whole", False) else kind
-    levels = f"{kind}, {counted(attribute.num_levels, 'bin' if are_bins else 'value')}"
+    widths = np.diff(getattr(attribute, "places", ()))
+    noun = "unequal " * bool(are_bins and np.ptp(widths) > 1e-6 * widths.max())
+    noun += "bin" if are_bins else "value" if is_ordered or not is_found else "common value"
+    levels = f"{kind}, {counted(attribute.num_levels, noun)}"
     levels += f" {'found' if is_found else 'declared'}" + f": {ends}" * is_ordered
+    levels += f"; rarer ones {beyond}" * (noun == "common value")
     num_good = f"{sum(cell.is_good for cell in regular):,} of {len(regular):,}"
     shown = "; ".join(note for note, is_so in notes.items() if is_so)
     return ColumnState(attribute.name, word, uses, shown, levels, num_good)
@@ -136,11 +154,11 @@ def counted_states(states: Collection[ColumnState]) -> tuple[str, str]:
     bad = [word for word in _SIGNS if word != GOOD and names[word]]
     numbers = [f"{len(names[GOOD]):,} of {len(states):,} columns are good"]
     numbers += [f"{len(names[word]):,} {word}" for word in bad]
-    named = [f"{word.capitalize()}: {words_of(names[word], NAMED)}. " for word in bad]
-    return ", ".join(numbers), "".join(named)
+    named = [f"{word.capitalize()}: {words_of(names[word], NAMED)}." for word in bad]
+    return ", ".join(numbers), " ".join(named)
 
 
-def column_table(rows: Iterable[tuple[int, ColumnState, str]], num_drawn: int) -> str:
+def column_table(rows: Iterable[tuple[int, ColumnState, list[str]]], num_drawn: int) -> str:
     """Returns the table of the states of columns, which links to their pictures.
 
     ``rows``: the position of a column, its state, and the columns to which it is related.
@@ -149,10 +167,13 @@ def column_table(rows: Iterable[tuple[int, ColumnState, str]], num_drawn: int) -
     for place, (axis, (name, word, *others), related) in enumerate(rows):
         link = Markup(f'<a href="#column-{axis}">{text(name)}</a>') if place < num_drawn else name
         sign = Markup(f'<strong class="state {word.split()[0]}">{_SIGNS[word]} {word}</strong>')
-        shown.append((link, sign, *others, related))
+        shown.append((link, sign, *others, words_of(related, NAMED) or "not known"))
     header = "column", "state", "use it for", "note", "type and levels", "good levels", "related to"
-    meanings = (f"<strong>{word}:</strong> {text(said, 600)}" for word, said in _MEANINGS.items())
-    return table("What each column is good for", header, shown) + "".join(map(paragraph, meanings))
+    inside = table("What each column is good for", header, shown)
+    for word, meaning in _MEANINGS.items():
+        if word in inside:
+            inside += paragraph(f"<strong>{word}:</strong> {text(meaning, 600)}")
+    return inside
 
 
 @np.errstate(all="ignore")

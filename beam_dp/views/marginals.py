@@ -24,7 +24,7 @@ from beam_dp.views.cells import (
     groups_of,
     single_levels,
 )
-from beam_dp.views.columns import ColumnState, column_state, column_table, counted_states
+from beam_dp.views.columns import UNUSABLE, ColumnState, column_state, column_table, counted_states
 from beam_dp.views.markup import folded, paragraph, table, text
 from beam_dp.views.pictures import MAX_COLUMNS, MAX_ROWS, Tile, bars, heat_map, in_words, legend
 from beam_dp.views.terminal import NAMED, short, words_of
@@ -36,6 +36,7 @@ _SHOWN_PAIRS = 6
 # A pair is shown if noise alone would give as much with a chance of about 1 in 30,000 (standard
 # deviations), and if its Cramer's V is not tiny.
 _CLEAR, _TINY = 4.0, 0.05
+_STRENGTHS = {0.3: "Weak", 0.5: "Medium", math.inf: "Strong"}  # of a Cramer's V below a number
 _MARGIN = 1.96  # standard errors in an error bar
 _SHOWN_LARGER = 12  # the number of tables of three or more attributes, and of rows per table
 _LARGER_CELLS = 2**15  # tables with more cells are not shown
@@ -76,7 +77,8 @@ class Marginals:
         if len(self.states) == 1:
             return counts, _RULE
         states, names = counted_states(self.states.values())
-        return states, f"{names}{counts.partition(':')[0]}. {self._pair_words}"
+        lines = names, f"{counts.partition(':')[0]}.", self._pair_words
+        return states, "\n".join(filter(None, lines))
 
     def sections(self) -> dict[str, str]:
         """Returns the sections by title; that of the truth needs exact counts."""
@@ -101,7 +103,7 @@ class Marginals:
     def _state_section(self) -> str:
         names, related = self.answers.domain.names, self._related
         rows = [
-            (axis, state, words_of([names[sum(axes) - axis] for axes in related if axis in axes]))
+            (axis, state, [names[sum(axes) - axis] for axes in related if axis in axes])
             for axis, state in self.states.items()
         ]
         return column_table(rows, len(self._figures))
@@ -119,12 +121,18 @@ class Marginals:
         return figures[: sum(size <= _PICTURE_BYTES for size in sizes)]
 
     def _single_section(self) -> str:
-        rest = len(self.singles) - len(self._figures)
+        rest, drawn = len(self.singles) - len(self._figures), pictures(self._figures)
         more = f"{rest:,} more columns are not shown: run beam-dp answer DIR --marginal NAME"
+        words, asked = self.about_counts, self._asked[: len(self.singles)]
+        if self.of_records is not None:
+            counts = np.concatenate(list(itertools.starmap(self.of_records, asked)))
+            values = [cell.answer.value for axes, _ in asked for cell in self._tables[axes]]
+            far = short(float(np.abs(counts - values).max()))
+            words += f" Counts of the copy's rows differ from these by up to {far} records."
         parts = [
-            paragraph(text(self.about_counts, 400), "muted"),
-            legend(has_truth=self.truth is not None, is_map=False),
-            pictures(self._figures),
+            paragraph(text(words, 600), "muted"),
+            legend(has_truth=self.truth is not None, is_predicted="predicted" in drawn),
+            drawn,
             paragraph(text(more)) if rest else "",
             folded("What kinds of error bars mean", paragraph(_BAR_KINDS)),
         ]
@@ -145,9 +153,13 @@ class Marginals:
     def _single(self, axis: int, cells: Sequence[Cell]) -> str:
         attribute = self.answers.domain.attributes[axis]
         is_grouped = len(cells) < attribute.num_levels
-        words = f"{self.states[axis].word.capitalize()}. " + bar_words(cells)
+        state = self.states[axis]
+        words = f"{state.word.capitalize()}: {state.levels}. {bar_words(cells)}"
         words += f" {attribute.size:,} levels, grouped." * is_grouped
-        drawn = [bars(f"Records by {attribute.name[:80]}", cells)]
+        # After the last of many bars, null would look like the largest value.
+        apart = [cell for cell in cells[MAX_ROWS:] if cell.labels[0] in ("other", "null")]
+        words += "".join(f" Not drawn: {in_words(cell)}." for cell in apart)
+        drawn = [bars(f"Records by {attribute.name[:80]}", cells[: len(cells) - len(apart)])]
         kind = "wide" if len(self.singles) == 1 else ""
         inside = figure(attribute.name, words, drawn, cells, kind)
         return inside.replace("<figure", f'<figure id="column-{axis}"', 1)
@@ -156,8 +168,9 @@ class Marginals:
     def _related(self) -> dict[Axes, float]:
         """Cramer's V of the pairs that show more than noise, the largest first."""
         shape, strengths = self.answers.domain.shape, {}
+        unusable = {axis for axis, state in self.states.items() if state.word == UNUSABLE}
         for axes, cells in self._tables.items():
-            if len(axes) == 2:
+            if len(axes) == 2 and not unusable & {*axes}:
                 strength, excess = relation(cells, [shape[axis] for axis in axes])
                 if strength > _TINY and excess > _CLEAR:
                     strengths[axes] = strength
@@ -168,9 +181,11 @@ class Marginals:
         """How many pairs show more than noise; empty if there are none."""
         pairs = [cells for axes, cells in self._tables.items() if len(axes) == 2]
         if pairs and all(cell.answer.margin is None for cells in pairs for cell in cells):
-            return "No errors of pairs are stated, so noise may cause what you see."
-        words = f"Pairs that show more than noise: {len(self._related):,} of {len(pairs):,}."
-        return words if pairs else ""
+            return "Relations: no errors of pairs are stated, so noise may cause what you see."
+        total = math.comb(len(self.singles), 2)
+        words = f"Relations: the copy shows {len(self._related):,} of {total:,} pairs of columns"
+        words += f" ({len(pairs):,} were examined)" * (len(pairs) < total)
+        return f"{words}; believe no other comparison of columns." if pairs else ""
 
     def _pair_section(self) -> str:
         if not self._pair_words:
@@ -183,12 +198,12 @@ class Marginals:
             for (axes, groups), cells in zip(asked, tables, strict=True)
         ]
         words = f"{self._pair_words} "
-        if others:
-            names = words_of([" and ".join(self._names(axes)) for axes in others], NAMED)
-            words += f"The {len(shown)} strongest are drawn; the next are {names}. "
+        for what, part in (("Drawn, strongest first", shown), ("Not drawn", others)):
+            names = words_of([" and ".join(self._names(axes)) for axes in part], NAMED)
+            words += f"{what}: {names}. " if part else ""
         words += "Of other pairs, the release does not tell whether they are related. "
         marks = legend(has_truth=self.truth is not None, is_map=True) if figures else ""
-        return paragraph(text(words + self.about_pairs, 900)) + marks + pictures(figures)
+        return paragraph(text(words + self.about_pairs, 2_000)) + marks + pictures(figures)
 
     def _pair(self, strength: float, axes: Axes, groups: Groups, cells: Sequence[Cell]) -> str:
         # The attribute with fewer groups becomes the columns, because phones are narrow.
@@ -203,7 +218,8 @@ class Marginals:
         rows, columns = ([level.label for level in group] for group in groups[::step])
         by = f"{first[:60]} and {second[:60]}"
         drawn = map_figures(by, (first, second), (rows, columns), cells)
-        words = f"Cramer's V {strength:.2f} (1: one determines the other). {bar_words(cells)}"
+        scale = next(word for limit, word in _STRENGTHS.items() if strength < limit)
+        words = f"{scale} relation: Cramer's V {strength:.2f} of 1. {bar_words(cells)}"
         kind = "" if self.truth is None else "side"
         return figure(f"{first} and {second}", words, drawn, cells, kind)
 
@@ -332,7 +348,7 @@ def headline(cells: Sequence[Cell]) -> str:
     threshold = max(float(np.quantile(barred, _MOST_THRESHOLDS)) / NOISY_SHARE, 2.0)
     about = short(float(f"{threshold:.2g}"))
     which = f"all {good:,}" if good == len(cells) else f"{good:,} of {len(cells):,}"
-    return f"Good for counts above about {about} records: {which} cells"
+    return f"Nearly all counts above about {about} records are good: {which} cells"
 
 
 def tiles(cells: Sequence[Cell], is_true: bool) -> list[Tile]:

@@ -116,16 +116,16 @@ def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
     guarantee = f"epsilon {promised.epsilon:g}, delta {promised.delta:g}"
     paid = paid_by(release) or (beside.entry and beside.entry.release_id)
     entries = {
-        "Privacy": guarantee + (", verified from the card" if holds else ""),
+        "Privacy": guarantee + (", confirmed from the recorded noise" if holds else ""),
         **content.facts,
-        "Budget": f"ledger entry {paid}" if paid else "not paid through a ledger",
+        "Budget": f"ledger entry {paid}" if paid else "no ledger was used; it adds up releases",
     }
     parts = [
         _truth_words(beside.truth),
         *(paragraph(text(f"Warning: {warning}.", 600), "private") for warning in content.warnings),
         paragraph(text(f"{content.what}."), "muted"),
         f"<h1>{text(content.headline)}</h1>",
-        paragraph(text(content.meaning, 2_000)) if content.meaning else "",
+        *(paragraph(text(line, 2_000)) for line in content.meaning.splitlines()),
         paragraph(text(_words(promised)[0], 600)),
         *(_verified(beside.verdict, check) if beside.verdict and not holds else ()),
         facts(entries),
@@ -195,16 +195,16 @@ def _verified(verdict: str, check: Verification | None) -> Iterable[str]:
 
 def _unit(promised: Guarantee) -> str:
     unit = promised.privacy_unit
-    return "one record" if unit == RECORD else f"one value of {unit}"
+    return "one record" if unit == RECORD else f"all records of one {unit}"
 
 
 def _words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
-    unit, change = _unit(promised), "without it"
-    what, limit = "any one record", ""
+    unit, change = _unit(promised), "without"
+    what, limit = "any one record", " A person with several records is protected less."
     if promised.privacy_unit != RECORD:
         used = counted(promised.max_records_per_unit, "record")
-        what, limit = "its records", f" It uses at most {used} of each {promised.privacy_unit}."
+        what, limit = "they", f" It uses at most {used} of each {promised.privacy_unit}."
     hidden = "The factor limits what can be learned about its presence; the square of the factor"
     hidden += " limits what can be learned about its values. The exact number of records is"
     hidden += " private."

@@ -25,7 +25,7 @@ _ROW_LETTERS, _COLUMN_LETTERS, _AXIS_LETTERS = 22, 12, 16
 _MAX_TURNED = 16  # the number of columns of a map that all have labels
 _NARROW = 12  # the width of a tile that has a fainter colour instead of a stroke
 _SHADES = 9
-_BIN = re.compile(r"[\[(]([^,]+), .*[\])]")
+_BIN = re.compile(r"[\[(]([^,]+), (.*)[\])]")
 _SECONDS = re.compile(r"T(\d\d:\d\d)(:00)?(\+00:00)?$")
 
 
@@ -199,16 +199,15 @@ def _scale(left: float, top: float, limit: float) -> Iterator[str]:
     yield f'<text class="label start" {end}>{short(limit)} records</text>'
 
 
-def legend(*, has_truth: bool = False, is_map: bool = False) -> str:
-    """Returns the legend of the marks in pictures."""
+def legend(*, has_truth: bool = False, is_map: bool = False, is_predicted: bool = False) -> str:
+    """Returns the legend of the marks in pictures; ``is_predicted``: with bars of a model."""
     struck = _rectangle("cell", 4, 0.5, 16, 11) + _line("strike", 5, 11, 19, 1)
     ends = ((3, 6, 21), (3, 2, 3), (21, 2, 21))
     whisker = "".join(_line("whisker", x, y, to_x, 12 - y) for x, y, to_x in ends)
-    marks = {
-        whisker: "the truth is inside in 95 % of cases",
-        _line("whisker predicted", 1, 6, 23, 6): "the same, but predicted by the model",
-        _rectangle("bar noisy", 1, 1, 22, 10): "too noisy: error bar above half the value",
-    }
+    marks = {whisker: "the truth is inside in 95 % of cases"}
+    if is_predicted:
+        marks[_line("whisker predicted", 1, 6, 23, 6)] = "the same, but predicted by the model"
+    marks[_rectangle("bar noisy", 1, 1, 22, 10)] = "too noisy: error bar above half the value"
     if is_map:
         marks = {f'<g class="shade1">{struck}</g>': "a count that is too noisy"}
     elif has_truth:
@@ -275,8 +274,10 @@ def _few_labels(labels: Sequence[str], left: float, step: float, y: float) -> It
     """Yields the first and the last label and, at equal distances, labels between that fit."""
     last = len(labels) - 1
     shown = short_labels(labels, _AXIS_LETTERS)
+    if last and shown[last] != labels[last] and _BIN.fullmatch(labels[last]):
+        shown[last] = _SECONDS.sub(r" \1", _BIN.sub(r"to \2", labels[last]))
     widths = [len(name) * _LETTER + 4 for name in shown]
-    apart = math.ceil(max(widths) / step)
+    apart = math.ceil(max(widths[:last] or widths) / step)
     places = {0: "start", last: "end"}
     for place in range(apart, last, apart):
         middle, half = (place + 0.5) * step, widths[place] / 2

@@ -59,8 +59,8 @@ if TYPE_CHECKING:
 _SHOWN_MARGINALS = 20
 _SHOWN_LABELS = 6
 _ABOUT_COUNTS = (
-    "Estimated numbers of original records, as beam-dp answer gives them. Counts of synthetic rows"
-    " differ; a number below 0 is noise."
+    "Estimated numbers of original records, as beam-dp answer gives them: report these, with their"
+    " error bars. A number below 0 is noise."
 )
 _WITHIN_BINS = (
     " Values within bins were drawn from the bins alone: only the bin carries information."
@@ -267,12 +267,14 @@ def report(release: SyntheticDatabase, truth: Truth | None) -> Told:
     domain = release.domain
     measured = release.measurements.described if release.measurements is not None else ()
     asked = [domain.axes(names) for names in release.workload]
-    pairs = pairs_of(asked, domain.num_attributes, MAX_PAIRS)
     sets = [*(domain.axes(table.names) for table in measured), *asked]
+    pairs = pairs_of(sets, domain.num_attributes, MAX_PAIRS)
     singles = range(domain.num_attributes)
     answers, total = RecordAnswers(release), max(release.represented, 1)
     max_records = release.limited_guarantee.max_records_per_unit
     about = _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
+    if (scale := release.fitted.scale) != 1:
+        about += f" One row of the copy stands for {scale:,.3g} records."
     ends = {
         name: (min(units * max_records / total, 1.0), CUT in release.not_described.get(name, ""))
         for name, units in release.hidden_units.items()

@@ -144,7 +144,7 @@ def test_page_begins_with_what_each_column_is_good_for(page):
     assert parsed.texts["h2"][:3] == ["Columns", "Pictures", "Pairs"]
     pictures = [each for tag, each in parsed.elements if each.get("class") == "picture"]
     assert len(pictures) >= 2 and all(each["role"] == "img" for each in pictures)
-    assert re.search("Pairs that show more than noise: [01] of 1[.]", page)
+    assert re.search("Relations: the copy shows [01] of 1 pairs of columns; believe no other", page)
     whiskers = [each for _, each in parsed.elements if each.get("class") == "whisker"]
     assert len(whiskers) >= 30
     assert re.search(r"Error bars ± [0-9.]+ records \(from the noise alone\)\.", page)
@@ -170,19 +170,20 @@ def test_state_of_a_column_follows_from_its_noise_ends_and_other():
     good = estimated((500, 20), (300, 20), (200, 20))
     noisy = estimated((500, 20), (300, 20), (200, 120))
     hidden = estimated((400, 20), (300, 200), (300, 200))
-    found = "whole number, 3 bins found: 0 to 30"
+    found = "whole number, 3 unequal bins found: 0 to 30"
     for attribute, cells, ends, word, uses, notes in (
-        (age, good, (0.02, False), "good", "averages, medians, shares", ""),
+        (age, good, (0.02, False), "good", "averages, spread, medians, shares", ""),
         (age, good, (0.03, False), "limited", "medians, shares; not averages",
-         "ends may be cut: 3 % each"),
+         "at most 3 % cut at each end"),
         (age, good, (0.01, True), "limited", "medians, shares; not averages",
-         "far values may be cut: 1 % each"),
-        (age, good, (0.26, False), "not usable", "nothing", "ends may be cut: 26 % each"),
+         "at most 1 % far values cut at each end"),
+        (age, good, (0.26, False), "not usable", "nothing", "at most 26 % cut at each end"),
         (age, noisy, (0.02, False), "limited", "medians, shares", "20 % in noisy levels"),
         (age, hidden, (0.02, False), "not usable", "nothing", "60 % in noisy levels"),
         (age, estimated(*[(9, None)] * 3), (0.0, False), "of unknown accuracy",
          "its errors are not stated", ""),
-        (code, good[:2], (0.09, False), "good", "shares", "rarer numbers count as 0 or 1"),
+        (code, good[:2], (0.09, False), "good", "averages, spread, shares",
+         "at most 18 % other numbers"),
         (town, good, (0.0, False), "limited", "shares", "20 % in other"),
         (town, estimated((40, 2), (30, 2), (80, 2)), (0.0, False), "not usable", "nothing",
          "53.3 % in other"),
@@ -194,7 +195,7 @@ def test_state_of_a_column_follows_from_its_noise_ends_and_other():
     states = [column_state(age, cells, 0.0, False) for cells in (good, noisy, good, hidden)]
     numbers, named = counted_states(states)
     assert numbers == "2 of 4 columns are good, 1 limited, 1 not usable"
-    assert named == "Limited: age. Not usable: age. "
+    assert named == "Limited: age. Not usable: age."
 
 
 def test_pairs_stand_out_if_noise_does_not_explain_them():
@@ -221,22 +222,47 @@ def test_headline_counts_the_cells_of_a_release():
     page = page_of(dp.release(table, domain, dp.marginals(domain, ways=2), guarantee))
     texts = Parsed(page).texts
     assert texts["h1"] == ["2 of 2 columns are good"]
-    assert any(each.startswith("Good for counts above about 2 records.") for each in texts["p"])
+    assert "Nearly all counts above about 2 records are good." in texts["p"]
     # As age tells the sex, the pair is shown.
-    assert "Pairs that show more than noise: 1 of 1." in page and "age and sex" in texts["h3"]
+    assert "Relations: the copy shows 1 of 1 pairs" in page and "age and sex" in texts["h3"]
+
+
+@pytest.mark.filterwarnings("ignore:epsilon .* protects little")
+def test_columns_that_are_not_usable_have_no_relations_and_null_is_not_the_last_bar():
+    """The town tells the street, as does the age, but most towns are in other."""
+    town = dp.CategoricalAttribute("town", ("x",), other=True)
+    age = dp.NumericAttribute("age", (*range(0, 16, 2), 18, *range(19, 26)), nullable=True)
+    domain = dp.Domain((town, age, dp.CategoricalAttribute("street", ("a", "b"))))
+    ages = [None, *range(25)] * 40
+    columns = {"town": ["x" if (each or 0) > 15 else "y" for each in ages], "age": ages}
+    columns["street"] = ["a" if (each or 0) > 15 else "b" for each in ages]
+    guarantee = dp.Guarantee(1e4, 1e-9, "add_or_remove_one", "record", 1)
+    release = dp.release(pa.table(columns), domain, dp.marginals(domain, ways=2), guarantee)
+    check_page(page := page_of(release))
+    states = states_of(page)
+    assert states["town"][0] == "○ not usable" and states["town"][-1] == "not known"
+    assert (states["age"][-1], states["street"][-1]) == ("street", "age")
+    assert "Relations: the copy shows 1 of 3 pairs of columns" in page
+    assert "Drawn, strongest first: age and street. Of other pairs" in page
+    assert "number, 15 unequal bins declared: 0 to 25. " in page
+    assert "Not drawn: null: 40.0 records" in page
+    assert "Counts of the copy&#x27;s rows differ from these by up to " in page
+    assert "predicted by the model" not in page
 
 
 def test_headline_counts_good_cells():
     cells = estimated
     known = cells(*[(100.0, 41.2)] * 7, (82.4, 41.2), (82.3, 41.2), (0.0, 41.2))
-    assert headline(known) == "Good for counts above about 82 records: 8 of 10 cells"
-    assert headline(known[:8]) == "Good for counts above about 82 records: all 8 cells"
+    assert headline(known) == "Nearly all counts above about 82 records are good: 8 of 10 cells"
+    assert headline(known[:8]) == "Nearly all counts above about 82 records are good: all 8 cells"
     assert headline(known[8:]) == "Too noisy to use cell by cell: 0 of 2 cells"
     known += cells(*[(1e6, None)] * 4)
-    assert headline(known) == "Good for counts above about 82 records: 8 of 14 cells"
+    assert headline(known) == "Nearly all counts above about 82 records are good: 8 of 14 cells"
     assert headline(known[10:]) == "No error bars: the accuracy of the counts is unknown"
     # One long error bar of twenty or more does not raise the threshold.
-    assert "about 20 records: 30 of 31" in headline(cells(*[(50.0, 10.0)] * 30, (50.0, 400.0)))
+    assert "about 20 records are good: 30 of 31" in headline(
+        cells(*[(50.0, 10.0)] * 30, (50.0, 400.0))
+    )
 
     def cell(value: float, margin: float | None, truth: int | None = None) -> Cell:
         return Cell(("a",), Estimate(value, 1.0, margin, FROM_NOISE), truth)
@@ -343,7 +369,7 @@ def test_lists_the_largest_cells_of_larger_tables_with_the_truth():
     parsed = check_page(page)
     assert parsed.texts["h2"][4] == "Three or more columns"
     (summary,) = [each for each in parsed.texts["summary"] if each.startswith("a, b and c: ")]
-    assert summary == "a, b and c: Good for counts above about 2 records: 3 of 8 cells"
+    assert summary == "a, b and c: Nearly all counts above about 2 records are good: 3 of 8 cells"
     folded = page[page.index(summary) :]
     rows = [
         re.findall("<t[hd][^>]*>([^<]*)", row)
@@ -391,7 +417,7 @@ def test_intervals_and_ledger_entries_are_shown():
     release = read(GOLDEN / "intervals")
     parsed = check_page(page_of(release))
     assert parsed.texts["h2"][:3] == ["Columns", "Pictures", "Up to each value"]
-    assert parsed.texts["h1"][0].startswith("Good for counts above about ")
+    assert parsed.texts["h1"][0].startswith("Nearly all counts above about ")
     (total,) = release.answer([0], [release.num_leaves - 1]).values
     assert f"{total:,.1f}" in parsed.texts["td"]
     release = small_release()
@@ -405,6 +431,10 @@ def test_as_many_labels_are_shown_as_fit():
     cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, FROM_NOISE)) for label in groups]
     shown = [each for each in Parsed(bars("Records by age", cells)).texts["text"] if " to " in each]
     assert shown == ["0 to 4", "95 to 99", "20 to 24", "40 to 44", "60 to 64"]
+    days = [f"[2020-{month:02}-01, 2020-{month + 1:02}-01)" for month in range(1, 9)] * 2
+    cells = [Cell((label,), Estimate(10.0, 1.0, 2.0, FROM_NOISE)) for label in days]
+    shown = Parsed(bars("Records by day", cells)).texts["text"]
+    assert "2020-01-01" in shown and "to 2020-09-01" in shown
 
 
 @pytest.mark.part

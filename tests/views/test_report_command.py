@@ -162,7 +162,7 @@ def test_shows_notes_and_failures_of_verification(directory):
     assert "can&#x27;t recompute it from the noise on the card: strategy: None" in told[1]
     assert "it holds" not in told[1]
     heads = [page.partition("<nav")[0] for page in told]
-    assert "verified" in heads[0] and "can&#x27;t recompute" in heads[1]
+    assert "confirmed from the recorded noise" in heads[0] and "can&#x27;t recompute" in heads[1]
 
 
 def test_hides_the_password_of_an_unused_ledger(directory, capfd, monkeypatch):
