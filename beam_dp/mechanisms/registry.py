@@ -240,11 +240,10 @@ def draw_database(
     Together with earlier releases, if the plan states any, it keeps ``plan.promised``, which the
     card then states.
     """
-    release = plan.release(summary, noise, progress)
+    together = {**plan.earlier, "guarantee": plan.promised} if plan.earlier else {}
     return dataclasses.replace(
-        release,
+        plan.release(summary, noise, progress),
         records_format=plan.records_format,
         within_bins=plan.within_bins,
-        guarantee=plan.promised if plan.earlier else release.guarantee,
-        **plan.earlier,
+        **together,
     )

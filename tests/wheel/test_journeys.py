@@ -2,6 +2,7 @@
 
 import pathlib
 
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from documents.belongings import MADE
@@ -41,6 +42,7 @@ def test_readme_can_be_followed(home):
     elsewhere = home.folder / "elsewhere"
     (elsewhere / "visits").mkdir()
     pq.write_table(MADE["visits"](), elsewhere / "visits" / "2024.parquet")
+    pyarrow.csv.write_csv(MADE["visits"](), elsewhere / "survey.csv")
     # Beam warns a pipeline of one's own of a library of Google's; the programs keep that quiet.
     python = "import logging\nlogging.disable(logging.WARNING)\n"
     for block in blocks_of("README.md"):
