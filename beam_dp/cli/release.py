@@ -11,6 +11,7 @@ import dataclasses
 import glob
 import os
 import shlex
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from beam_dp.cli.init import FROM_DATA, split_types
@@ -141,7 +142,11 @@ def _write_csv(output: str) -> None:
         return
     table = release.to_arrow()
     path = os.path.join(output, _CSV)
-    write_new_file(path, tables_bytes([table], table.schema, "csv", {}))
+    try:
+        write_new_file(path, tables_bytes([table], table.schema, "csv", {}))
+    except InputError as error:  # the release is paid and complete: a retry would pay again
+        print(f"warning: {error}; the release is complete without this file", file=sys.stderr)
+        return
     print(f"{path}: the copy as CSV, {table.num_rows:,} rows")
 
 

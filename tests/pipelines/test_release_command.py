@@ -52,6 +52,22 @@ def test_printed_commands_make_the_same_release(tmp_path, monkeypatch, capsys):
     assert domains[0] == domains[1]
 
 
+@pytest.mark.job
+def test_a_copy_that_cannot_be_written_as_csv_does_not_make_a_paid_job_fail(
+    tmp_path, monkeypatch, capsys
+):
+    def full(path, data):
+        raise dp.InputError("output", path, "must be a file that can be written: disk full")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("beam_dp.cli.release.write_new_file", full)
+    write_table(tmp_path, people(), "csv")
+    argv = ["--epsilon", "8", "--privacy_unit", "household", "--output", "copy", "--types", TYPES]
+    assert main(["release", "people.csv", *argv]) == 0
+    assert "disk full; the release is complete without this file" in capsys.readouterr().err
+    assert dp.verify_release(dp.read_release("copy")).holds
+
+
 def test_columns_that_identify_people_are_left_out(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("person_id,order_id,email,age,city\n")
