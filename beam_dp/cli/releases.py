@@ -360,23 +360,26 @@ def _with_entry(check: Verification, release: AnyRelease, entry: Entry) -> Verif
 
 def _wrong(release: AnyRelease, check: Verification, entry: Entry) -> Iterator[str]:
     """Yields what a card states otherwise than the entry: a changed card, or another's entry."""
-    from beam_dp.releases.verdict import differences
+    from beam_dp.releases.verdict import differences, proved_losses
 
     promise, paid = release.guarantee.to_json(), entry.guarantee.to_json()
     mechanism = release.mechanism
-    if release.KIND == "domain" and mechanism != entry.mechanism:
+    counts_units = release.KIND == "intervals" and "records_per_unit" in release.plan
+    if (release.KIND == "domain" or counts_units) and mechanism != entry.mechanism:
         # The entry paid for this release and the later one, whose split the later one's card has.
         for name in ("epsilon", "delta", "max_records_per_unit"):
             del promise[name], paid[name]
         mechanism = entry.mechanism
     yield from differences(promise, paid, "guarantee")
     yield from differences(mechanism, entry.mechanism, "mechanism")
-    if not entry.loss.covers(check.together.loss.in_doubles()):
+    if not any(entry.loss.covers(loss.in_doubles()) for loss in proved_losses(check)):
         yield "it paid for a smaller privacy loss than the noise of the card has"
     earlier = (getattr(release, name, None) for name in ("discovered", "records_per_unit"))
-    # The entry of several releases names the first of them, but no release of types.
+    # The entry of several releases names that of the domain or, if there is none, the first one.
     drawn = {release.id, *(part.draw_id for part in earlier if part is not None)}
-    if entry.draw_id not in (None, *drawn) and not getattr(release, "readings", None):
+    is_before = bool(getattr(release, "readings", None))
+    is_before |= counts_units and "discovered" in entry.parameters
+    if entry.draw_id not in (None, *drawn) and not is_before:
         yield f"it paid for draw {entry.draw_id}, and this release is draw {release.id}"
 
 

@@ -12,7 +12,7 @@ from beam_dp.checks import is_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.bound import laplace_bound, noise_bound, noise_variance
 from beam_dp.privacy.steps import Step, above, excess, laplace_step, more_than, total
 from beam_dp.releases.earlier_stage import Discovered
@@ -227,6 +227,19 @@ def judged(
         tuple(faults),
         tuple(notes),
     )
+
+
+def proved_losses(check: Verification) -> Iterator[Loss]:
+    """Yields losses that the steps prove: added up, and as one that is pure except with delta.
+
+    The steps without a pure epsilon have one except with probability delta (``Loss.approximate``).
+    """
+    yield check.together.loss
+    pure = [step.loss for step in check.steps if step.loss.epsilon is not None]
+    others = [step for step in check.steps if step.loss.epsilon is None]
+    if others and check.epsilon < math.inf:
+        _, epsilon = total(others, check.promise)
+        yield composed([*pure, Loss.approximate(epsilon, check.promise.delta)])
 
 
 def _broken(epsilon: float, promise: Guarantee) -> str:

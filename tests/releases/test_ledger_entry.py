@@ -9,12 +9,16 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.cli.main import main
+from beam_dp.privacy.loss import Loss
+from beam_dp.releases.kinds import read_any
+from beam_dp.releases.verdict import proved_losses
 
 DOMAIN = dp.parse_domain('{"age": 4, "sex": 2}')
 OPEN = dp.read_open_domain(
     '{"attributes": [{"name": "sex", "type": "categorical", "discover": {"max_values": 3}}]}'
 )
 CODES = pa.table({"person_id": [*range(60)], "age": [1, 2, 3] * 20, "sex": [0, 1, 1] * 20})
+UNTYPED = dp.read_open_domain('{"attributes": [{"name": "sex", "type": "discover"}]}')
 TEXTS = pa.table({"person_id": [*range(60)], "sex": ["F", "M", "M"] * 20})
 
 
@@ -35,6 +39,24 @@ def test_release_agrees_with_the_entry_that_paid(tmp_path, capsys, is_open):
     assert main(command) == 0, capsys.readouterr()
     if is_open:
         assert main([command[0], f"{command[1]}/domain", *command[2:]]) == 0, capsys.readouterr()
+
+
+@pytest.mark.parametrize("domain", [DOMAIN, OPEN, UNTYPED])
+def test_each_stage_agrees_with_the_entry_that_paid_for_all(tmp_path, capsys, domain):
+    """Laplace noise after Gaussian noise is paid as pure, except with probability delta."""
+    ledger = dp.Ledger(str(tmp_path / "ledger.sqlite"))
+    ledger.declare("people", 100.0, 1e-6, "person_id", "add_or_remove_one")
+    promise = dp.Guarantee(5.0, 1e-9, "add_or_remove_one", "person_id", 3)
+    table, workload = CODES if domain is DOMAIN else TEXTS, dp.marginals(domain, ways=1)
+    paid = {"ledger": ledger, "dataset_id": "people", "output": tmp_path / "out"}
+    choice = {"max_records_per_unit": "discover", "mechanism": dp.Laplace()}
+    dp.release(table, domain, workload, promise, **choice, **paid)
+    cards = [path.parent for path in (tmp_path / "out").rglob("card.json")]
+    assert len(cards) == 2 + (domain is not DOMAIN) + (domain is UNTYPED)
+    for folder in cards:
+        assert main(["verify", str(folder), "--ledger", ledger.name]) == 0, capsys.readouterr()
+    losses = [*proved_losses(dp.verify_release(read_any(tmp_path / "out")))]
+    assert not any(Loss.approximate(4.5, 1e-9).covers(loss) for loss in losses)
 
 
 def change(folder: pathlib.Path, **fields: object) -> None:
