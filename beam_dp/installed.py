@@ -31,19 +31,19 @@ MAKING = {
     # Beam is last, because its import is the slowest, and Beam's runners are checked next.
     "apache-beam": "apache_beam",
 }
-READS_ARROW = "pyarrow is not installed: pip install pyarrow"
 
 
-def check_arrow() -> None:
-    """Raises ModuleNotFoundError, with the package to install, if pyarrow is not installed."""
-    if importlib.util.find_spec("pyarrow") is None:
-        raise ModuleNotFoundError(READS_ARROW, name="pyarrow")
+def check_installed(module: str, package: str | None = None) -> None:
+    """Raises ModuleNotFoundError, with the package to install, if a module is not installed."""
+    if importlib.util.find_spec(module) is None:
+        cure = f"pip install {package or module}"
+        raise ModuleNotFoundError(f"{module} is not installed: {cure}", name=module)
 
 
 def missing_part(error: ModuleNotFoundError) -> str | None:
     """Returns a line with the package to install for a missing library; None for other modules."""
-    if str(error) == READS_ARROW:
-        return READS_ARROW
+    if str(error).startswith(f"{error.name} is not installed: "):
+        return str(error)
     modules = {module.partition(".")[0]: package for package, module in MAKING.items()}
     # The error names a module, or a package without metadata.
     name, dot, _ = (error.name or "").replace("-", "_").partition(".")

@@ -44,7 +44,8 @@ class Story:
     def say(self, text: str) -> None:
         """Prints a paragraph."""
         if text:
-            print("\n" + textwrap.fill(" ".join(text.split()), WIDTH), flush=True)
+            lines = textwrap.wrap(" ".join(text.split()), WIDTH, break_on_hyphens=False)
+            print("\n" + "\n".join(lines), flush=True)
 
     def run(self, command: str, *, code: int = 0, shown: str = "") -> str:
         """Runs a command in the folder, and prints the command and its output.

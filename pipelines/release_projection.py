@@ -1,4 +1,4 @@
-"""Release one artifact that answers any sparse query over a huge set of keys.
+"""Count many keys, such as e-mail addresses, in one small file that answers any sparse query.
 
     beam-dp release-projection \
         --input 'visits/*.parquet' --key email --max_sparsity 1000 \

@@ -44,8 +44,8 @@ from .running import is_launched
 
 LIMIT = dataclasses.replace(
     shared.MAX_RECORDS_PER_UNIT,
-    help=f"{shared.MAX_RECORDS_PER_UNIT.help}; or discover, which chooses the number for"
-    f" {RECORDS_SHARE:g} of epsilon",
+    help=f"{shared.MAX_RECORDS_PER_UNIT.help}; or discover: let the release choose it, which"
+    f" uses {100 * RECORDS_SHARE:g} % of epsilon",
     metavar=f"K|{DISCOVER}",
     word=DISCOVER,
 )

@@ -69,19 +69,32 @@ def test_names_missing_library_and_its_install_command(missing):
     assert installed.missing_part(absent) is None
 
 
-@pytest.mark.parametrize("made", ["tables", "records", "answers"])
-def test_to_arrow_without_pyarrow_shows_how_to_install_it(made, monkeypatch):
+@pytest.mark.parametrize(
+    ("made", "library"),
+    [(made, "pyarrow") for made in ("tables", "records", "answers")]
+    + [(made, "pandas") for made in ("head", "frame", "frame of answers")]
+    + [("frame of polars", "polars"), ("bars", "matplotlib")],
+)
+def test_names_the_missing_library_of_tables(made, library, monkeypatch):
     release = dp.read_release(GOLDEN / "synthetic_database", kind=dp.SyntheticDatabase)
     answers = release.query("age < 25").count()
     make = {
         "tables": release.to_arrow,
         "records": lambda: read_columns(b"", release.domain, 1, "parquet"),
         "answers": answers.to_arrow,
+        "frame of polars": release.to_polars,
+        "bars": answers.plot,
+        "head": release.head,
+        "frame": release.to_pandas,
+        "frame of answers": answers.to_pandas,
     }
-    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(ModuleNotFoundError, match="pip install pyarrow") as told:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == library else find(name)
+    )
+    with pytest.raises(ModuleNotFoundError, match=f"pip install {library}") as told:
         make[made]()
-    assert told.value.name == "pyarrow"
+    assert told.value.name == library and installed.missing_part(told.value) == str(told.value)
 
 
 @pytest.mark.part

@@ -49,7 +49,6 @@ _SOURCE = Flag(
     "SOURCE",
     is_positional=True,
 )
-_SHOWN_NAMES = 8
 FROM_DATA = "from_data"
 
 
@@ -93,7 +92,7 @@ def split_types(text: str) -> dict[str, Any]:
 def _print(draft: DomainDraft, output: str) -> None:
     from rich.console import Console
 
-    from beam_dp.views.terminal import counted, plain_table, plain_text
+    from beam_dp.views.terminal import counted, plain_table, plain_text, some
 
     points, console = draft.open_points, Console()
     open_rows = [
@@ -111,25 +110,23 @@ def _print(draft: DomainDraft, output: str) -> None:
             console.print(plain_table(header, rows))
     print()
     if nullable := [str(item["name"]) for item in draft.attributes if item.get("nullable") is True]:
-        names = ", ".join(nullable[:_SHOWN_NAMES]) + (", ..." if nullable[_SHOWN_NAMES:] else "")
-        words = "each of these columns gets an extra level."
-        console.print(plain_text(f"Null may occur in {names}; {words}"))
+        words = "so each of these columns gets an extra level."
+        console.print(plain_text(f"Fields may be empty (null) in {some(nullable)}, {words}"))
         print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
         print("--null none if it occurs nowhere.")
         print()
     if untyped := [str(item["name"]) for item in draft.attributes if item["type"] == DISCOVER]:
-        names = ", ".join(untyped[:_SHOWN_NAMES]) + (", ..." if untyped[_SHOWN_NAMES:] else "")
-        console.print(plain_text(f"A release finds the types of {names}, for a part of epsilon."))
+        words = f"A release finds the types of {some(untyped)}, for a part of epsilon."
+        console.print(plain_text(words))
         print("Types that you know cost nothing: --types NAME=TYPE,...")
         print()
     if draft.discovered:
         from beam_dp.planning.tables import sought_with_epsilon_1
 
-        names = ", ".join(draft.discovered[:_SHOWN_NAMES])
-        more = ", ..." if draft.discovered[_SHOWN_NAMES:] else ""
-        console.print(plain_text(f"A release finds the values or bins of {names}{more or '.'}"))
-        print("This takes 30 % of its budget, or another --domain_share. What is public can be")
-        print("listed, at no cost. With epsilon 1, delta 1e-9, one record a person and these")
+        words = f"A release finds the values or bins of {some(draft.discovered)} privately."
+        console.print(plain_text(words))
+        print("This uses 30 % of its budget. Change it with --domain_share. What is public can")
+        print("be listed, at no cost. With epsilon 1, delta 1e-9, one record a person and these")
         print("columns alone, a release would find")
         for names, text in sought_with_epsilon_1(draft.attributes).items():
             console.print(plain_text(f"- of {names}: {text}."))

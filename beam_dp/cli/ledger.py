@@ -159,7 +159,9 @@ def _left_lines(epsilons: Mapping[str, float], slack: float) -> list[str]:
         lines.append(f"delta {rest:g} for a histogram of keys")
     if not lines:
         return ["nothing"]
-    return lines if len(lines) > len(_KINDS) else [*lines, "nothing for others"]
+    if len(lines) <= len(_KINDS):
+        return [*lines, "nothing for others"]
+    return lines if len(set(left.values())) > 1 else [f"epsilon {left['pure']:g}", lines[-1]]
 
 
 def _entry_rows(entry: Mapping[str, Any]) -> list[tuple[str, str]]:

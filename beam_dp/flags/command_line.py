@@ -35,7 +35,7 @@ PROGRAMS = {
     "answer_queries": "answer linear queries one by one, or from a file",
     "check_domain": "test a domain on public or made-up rows",
     "release_intervals": "release counts of all intervals of an ordered column",
-    "release_projection": "release one sketch for queries about a huge set of keys",
+    "release_projection": "count many keys, such as e-mail addresses, in one small file",
     "release_windows": "release each window of a stream when it closes",
     "release_synthetic_database": "release synthetic records",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",

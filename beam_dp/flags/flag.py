@@ -18,6 +18,7 @@ import functools
 import math
 import re
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
@@ -102,11 +103,21 @@ _SAID = {
 }
 
 
+class HelpFormatter(argparse.HelpFormatter):
+    """Breaks no line within a flag or the name of a command."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "\n".join(self._split_lines(text, width - len(indent)))
+
+
 class Parser(argparse.ArgumentParser):
     """An argparse parser that raises instead of exiting, and refuses abbreviations."""
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(**{"allow_abbrev": False, **named})
+        super().__init__(**{"allow_abbrev": False, "formatter_class": HelpFormatter, **named})
         if self.add_help:
             self.add_argument(
                 "--version",

@@ -79,7 +79,7 @@ MOST_RECORDS_PER_UNIT = integer_flag(
 )
 NUM_RECORDS = integer_flag(
     "num_records",
-    "the number of records if it is public; or noisy, which pays for a noisy count",
+    "the number of records, if it is public; otherwise noisy, which uses part of the budget",
     "N|noisy",
     True,
     word="noisy",

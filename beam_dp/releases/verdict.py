@@ -230,10 +230,7 @@ def judged(
 
 
 def proved_losses(check: Verification) -> Iterator[Loss]:
-    """Yields losses that the steps prove: added up, and as one that is pure except with delta.
-
-    The steps without a pure epsilon have one except with probability delta (``Loss.approximate``).
-    """
+    """Yields what the steps prove: their sum, and a loss that is pure except with delta."""
     yield check.together.loss
     pure = [step.loss for step in check.steps if step.loss.epsilon is not None]
     others = [step for step in check.steps if step.loss.epsilon is None]

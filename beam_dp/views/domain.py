@@ -24,8 +24,11 @@ _SHOWN_LEVELS = 20
 _ABOUT = (
     "Numbers of privacy units are noisy, and those of values that were found are too large by"
     " chance. All other values of a column are in other. Missing and unreadable values of a column"
-    " of bins are in its middle bin, if neither null nor other has a level. A value votes for the"
-    " narrowest type that reads it; an unclear vote means text."
+    " of bins are in its middle bin, if neither null nor other has a level."
+)
+_ABOUT_TYPES = (
+    "Numbers of privacy units are noisy. A value votes for the narrowest type that reads it; an"
+    " unclear vote means text."
 )
 
 
@@ -54,7 +57,7 @@ def describe(release: DomainRelease) -> RenderableType:
         parts.append(terminal.plain_table(_header(attribute), rows[:_SHOWN_LEVELS], (1, 2)))
         if len(rows) > _SHOWN_LEVELS:
             parts.append(terminal.plain_text(f"and {len(rows) - _SHOWN_LEVELS:,} more"))
-    parts.append(terminal.plain_text(_ABOUT))
+    parts.append(terminal.plain_text(_ABOUT_TYPES if release.readings else _ABOUT))
     fields = {name: value for name, value in release.plan.items() if name != "job"}
     rest = {"parameter": fields, "made with": release.versions}
     return terminal.below_each_other([*parts, *terminal.facts_tables(rest)])
@@ -70,7 +73,8 @@ def report(release: DomainRelease, _: Truth | None) -> Told:
     }
     noise = noise_words(release.noise)
     warnings = column_warnings(not_described(release.result.attributes, {}))
-    return Told("Domain", found_text(release), _ABOUT, {}, sections, noise, warnings)
+    about = _ABOUT_TYPES if release.readings else _ABOUT
+    return Told("Domain", found_text(release), about, {}, sections, noise, warnings)
 
 
 def found_text(release: DomainRelease) -> str:

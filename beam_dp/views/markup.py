@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from beam_dp.errors import shown
 
 MAX_LETTERS = 200
 MAX_ROWS = 300
+# Browsers break lines after the dashes of a flag.
+_FLAG = re.compile(r"(?<![\w-])--\w{1,30}")
 
 
 class Markup(str):
@@ -31,8 +34,8 @@ def text(value: object, limit: int = MAX_LETTERS) -> str:
 
 
 def paragraph(markup: str, kind: str = "") -> str:
-    """Returns a paragraph of markup."""
-    return f"<p{_class(kind)}>{markup}</p>"
+    """Returns a paragraph of markup, with each flag in one line."""
+    return _FLAG.sub(r'<span class="flag">\g<0></span>', f"<p{_class(kind)}>{markup}</p>")
 
 
 def part(title: str, *parts: str) -> str:

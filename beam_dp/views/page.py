@@ -136,10 +136,7 @@ def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
 def _truth_words(truth: Truth | None) -> str:
     if truth is None:
         return ""
-    words = (
-        f"{_PRIVATE} It compares the release with the {truth.num_records:,} records that it is"
-        " about."
-    )
+    words = f"{_PRIVATE} It compares the release with the {truth.num_records:,} original records."
     if truth.not_counted:
         words += f" Not counted: {truth.not_counted}."
     return paragraph(text(words, 400), "private")

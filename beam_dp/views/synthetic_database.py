@@ -185,10 +185,10 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
     The shares are those of the synthetic records, so they have the error of the release.
     """
     ends = [attribute.name for attribute in release.domain if getattr(attribute, "clip", False)]
-    text = "they are counted in the first or last level; their share is not known"
-    facts = {"beyond the edges": f"{some(ends)}: {text}"} if ends else {}
+    text = "moved into the first or last level; their share is not known"
+    facts = {"values outside the levels": f"{some(ends)}: {text}"} if ends else {}
     if others := [f"{name} {share:.1%}" for name, share in release.other_shares.items()]:
-        facts = {"in other": some(others), **facts}
+        facts = {"share of rows in 'other'": some(others), **facts}
     draws = dict.fromkeys(origin.draw_id for _, origin in released_edges(release.domain))
     if draws:
         columns = [column for column in release.domain if any(released_edges([column]))]
@@ -202,7 +202,7 @@ def _level_facts(release: SyntheticDatabase) -> dict[str, str]:
             f"{column.name} {'left out' if code is None else f'in {column.label(code)}'}"
             for column, code in zip(columns, codes, strict=True)
         ]
-        facts = {"levels found": text, "missing values": some(missing), **facts}
+        facts = {"found privately": text, "missing values": some(missing), **facts}
     return facts
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from beam_dp.checks import is_integer
 from beam_dp.errors import InputError
+from beam_dp.installed import check_installed
 from beam_dp.views.markup import table, text
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def noise_table(entries: Sequence[Mapping[str, Any]]) -> RenderableType:
     if any("standard_deviation" in entry for entry in entries):
         parts.append(Text("Scale and standard deviation are measured in records."))
     if any(_is_residual(entry) for entry in entries):
-        parts.append(Text("(beyond): what a table adds to the tables of fewer of its attributes."))
+        parts.append(Text("(beyond): the part that smaller tables do not explain."))
     return Group(*parts)
 
 
@@ -309,10 +310,9 @@ def answers_html(columns: Sequence[tuple[bool, Sequence[str]]], number: int) -> 
 
 def plot_answers(columns: Mapping[str, Sequence[Any]], num_groups: int, axes: Any) -> Any:
     """Draws a bar for each answer, with its margin, by matplotlib; returns the axes."""
-    try:
-        from matplotlib import pyplot
-    except ImportError:
-        raise InputError("plot", "matplotlib", "must be installed") from None
+    check_installed("matplotlib")
+    from matplotlib import pyplot
+
     names = list(columns)
     groups, answer = names[:num_groups], names[num_groups]
     values = [0.0 if value is None else value for value in columns[answer]]

@@ -63,7 +63,7 @@ def test_one_command_finds_the_domain_and_releases_the_records(capfd, tmp_path):
     for told in (capfd.readouterr().out, page.read_text()):
         words = " ".join(told.split())
         assert f"city, income, by the release {found.draw_id[:8]}" in words
-        assert "income: they are counted in the first or last level" in words
+        assert "income: moved into the first or last level" in words
         assert re.search(r"city [0-9.]+%", told)
 
 
@@ -113,7 +113,8 @@ def test_one_command_finds_types_first(tmp_path, capfd):
     assert "text for city" in capfd.readouterr().out
     report = [f"--output={tmp_path / 'page.html'}"]
     assert beam_dp_main(["report", str(out / "domain/types"), *report]) == 0
-    assert "time with a zone" in (tmp_path / "page.html").read_text()
+    page = (tmp_path / "page.html").read_text()
+    assert "time with a zone" in page and "A value votes for the narrowest type" in page
     _, types, found, release = releases_of(ALL)
     assert types.guarantee.max_records_per_unit == 3
     assert types.discovered.whole == release.records_per_unit.main == found.discovered.whole

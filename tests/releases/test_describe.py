@@ -1,6 +1,5 @@
 """What is shown of releases, in terminals and in notebooks; left-out counts and domains."""
 
-import builtins
 import dataclasses
 import html
 import re
@@ -66,19 +65,6 @@ def test_plots_have_a_bar_for_each_of_a_few_groups():
     pytest.importorskip("matplotlib")
     answers = AnswerTable({"hours": list(range(70)), "count": [1.5] * 70}, 1)
     assert "at most 60 bars" in refusal(answers.plot)
-
-
-def test_plot_names_matplotlib_if_it_is_missing(monkeypatch):
-    usual = builtins.__import__
-
-    def lacking(name, *given):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return usual(name, *given)
-
-    monkeypatch.setattr(builtins, "__import__", lacking)
-    answers = AnswerTable({"count": [1.5]})
-    assert "'matplotlib' is not valid: must be installed" in refusal(answers.plot)
 
 
 def test_found_values_fit_their_domain_and_name_who_paid():

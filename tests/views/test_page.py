@@ -316,11 +316,10 @@ def test_warns_of_columns_that_carry_no_information(capfd, monkeypatch):
     states = states_of(page := page_of(release))
     check_page(page)
     assert "only one bin: declare its edges" in states["year"][2]
+    assert '<span class="flag">--where</span>' in page
     told = summary_of(release)
     assert all(each in told for each in warnings)
-    assert (
-        "year, age: they are counted in the first or last level; their share is not known" in told
-    )
+    assert "year, age: moved into the first or last level; their share is not known" in told
 
 
 def test_says_which_level_missing_values_of_found_columns_have():

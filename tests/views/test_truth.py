@@ -124,7 +124,7 @@ def test_page_shows_the_truth_of_each_window(tmp_path, capfd):
     (words,) = [each for each in parsed.texts["p"] if each.startswith("PRIVATE")]
     assert words.startswith("PRIVATE: contains exact counts of records. Do not share.")
     assert words.endswith(
-        "the 6 records that it is about. Not counted: 7 records outside the domain, too late, or in"
+        "the 6 original records. Not counted: 7 records outside the domain, too late, or in"
         " no released window, and 2 records beyond the limit of their unit."
     )
     told = "\n".join(parsed.texts["title"])

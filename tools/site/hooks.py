@@ -39,6 +39,7 @@ THEOREMS = ("answers.online_theorem", "intervals.intervals_theorem", "sketches.p
 # A cell of more characters is prose.
 PROSE = 60
 TOGETHER = re.compile(r"(?<=\d) ([±/]) (?=\d)")
+CODE, FLAG = re.compile(r"<code>[^<]*"), re.compile(r"(?<![\w-])--\w{1,30}")
 NAMED_BY_PATH = re.compile(r"(?<=\[)[\w/]+\.md(?=\]\(([\w./]+\.md)(?:#([\w-]+))?\))")
 NOTEBOOK = re.compile(r"(?<=\w)\.ipynb(?=\))")  # at the end of a link
 SLUG = slugify(case="lower")
@@ -80,8 +81,10 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 def on_page_content(content: str, page: Page, **_: Any) -> str:
     """Gives cells of prose the names of their columns, for screens too narrow for a table.
 
-    Figures stay in one line with their errors, and pairs of figures. The home page has a style.
+    Figures stay in one line with their errors, and pairs of figures; flags, too, although browsers
+    break lines after their dashes. The home page has a style.
     """
+    content = CODE.sub(lambda code: FLAG.sub(r'<span class="flag">\g<0></span>', code[0]), content)
     content = re.sub(r"<table>.*?</table>", _labelled, content, flags=re.DOTALL)
     return f'<div class="home">{content}</div>' if page.is_homepage else content
 

@@ -401,8 +401,8 @@ def plan_domain(
     texts = [column for column in domain.open if not column.has_bins]  # or what may be texts
     if texts and guarantee.delta == 0:
         condition = (
-            f"must be > 0 to discover the values of {shown(texts[0].name)}: that a release shows a"
-            " value proves that a record has it, and no epsilon bounds the odds of this"
+            f"must be > 0 to discover texts of {shown(texts[0].name)}: a released text proves that"
+            " a record has it. With 0, declare that it has numbers or dates, or list its values"
         )
         raise InputError("delta", guarantee.delta, condition)
     slack = guarantee.delta * SLACK_SHARE if texts or types is not None else 0.0

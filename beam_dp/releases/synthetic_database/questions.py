@@ -23,7 +23,7 @@ from beam_dp.domain.attributes import (
 )
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, shown
-from beam_dp.installed import check_arrow
+from beam_dp.installed import check_installed
 from beam_dp.queries.dense_tables import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases import parts
@@ -119,19 +119,21 @@ class AnswerTable:
             axes: matplotlib's axes to draw in; by default those of a new figure.
 
         Raises:
-            InputError: without matplotlib, or for more than 60 groups.
+            InputError: for more than 60 groups.
+            ModuleNotFoundError: if matplotlib is not installed.
         """
         return parts.view("terminal").plot_answers(self.columns, self.num_groups, axes)
 
     def to_arrow(self) -> pa.Table:
         """Returns the answers as an Arrow table."""
-        check_arrow()
+        check_installed("pyarrow")
         import pyarrow as pa
 
         return pa.table({name: list(values) for name, values in self.columns.items()})
 
     def to_pandas(self) -> Any:
         """Returns the answers as a pandas DataFrame."""
+        check_installed("pandas")
         return self.to_arrow().to_pandas()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:

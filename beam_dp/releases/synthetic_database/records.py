@@ -16,7 +16,7 @@ from beam_dp.domain.attributes import OTHER_LABEL, Attribute, ListedAttribute, V
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
-from beam_dp.installed import check_arrow
+from beam_dp.installed import check_installed
 from beam_dp.models.potentials import MAX_CELLS, marginal_weights
 from beam_dp.queries.dense_tables import VectorQuery, sums_over_records
 from beam_dp.storage.store import DamagedFileError
@@ -279,7 +279,7 @@ def arrow_table(
     domain: Domain, codes: Sequence[NDArray[Any]], bin_values: Mapping[str, NDArray[Any]]
 ) -> pa.Table:
     """Returns records as a table of ``arrow_schema``; ``bin_values`` were drawn within bins."""
-    check_arrow()
+    check_installed("pyarrow")
     import pyarrow as pa
 
     columns = [

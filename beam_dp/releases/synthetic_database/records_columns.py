@@ -19,7 +19,7 @@ from beam_dp.domain.attributes import OTHER_LABEL, Attribute, ListedAttribute
 from beam_dp.domain.dates import TimeAttribute
 from beam_dp.domain.ordered import BinnedAttribute, IntegerAttribute
 from beam_dp.domain.universe import Domain
-from beam_dp.installed import check_arrow
+from beam_dp.installed import check_installed
 from beam_dp.releases.files.card import READ_ERRORS
 from beam_dp.releases.synthetic_database.records import (
     OUTSIDE,
@@ -84,7 +84,7 @@ def read_columns(
     is_part: bool = False,
 ) -> Records:
     """Returns the records in a file; for the arguments see ``read_records``."""
-    check_arrow()
+    check_installed("pyarrow")
     records, total = ReadRecords(domain), 0
     for columns in rows_in_order(data, domain, records_format, is_drawn=is_drawn):
         total += len(columns[0][0])

@@ -17,7 +17,7 @@ from beam_dp.domain.attributes import Value
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError
-from beam_dp.installed import check_arrow
+from beam_dp.installed import check_installed
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import noise_variance
 from beam_dp.queries.dense_tables import VectorQuery
@@ -479,26 +479,25 @@ class SyntheticDatabase(PaidTogether, Release):
         A column has the type of the attribute's values, and null is null. If the values have
         several types, such as numbers and ``"other"``, all values of the column are strings.
         """
-        check_arrow()
+        check_installed("pyarrow")
         import pyarrow as pa
 
         return pa.concat_tables(self.arrow_tables())
 
     def to_pandas(self) -> Any:
-        """Returns the released records as a pandas DataFrame, converted from ``to_arrow``.
-
-        Raises:
-            ModuleNotFoundError: if pandas is not installed.
-        """
+        """Returns the records of ``to_arrow`` as a pandas DataFrame; needs pandas."""
+        check_installed("pandas")
         return self.to_arrow().to_pandas()
 
     def head(self, rows: int = 5) -> Any:
         """Returns the first records, at most 1,000, as a pandas DataFrame."""
         checked_integer("rows", rows, least=0, most=1000, note="; to_pandas() returns all")
+        check_installed("pandas")
         return next(self.arrow_tables()).slice(0, rows).to_pandas()
 
     def to_polars(self) -> Any:
-        """Returns the released records as a polars DataFrame, if polars is installed."""
+        """Returns the released records as a polars DataFrame; needs ``pip install polars``."""
+        check_installed("polars")
         import polars
 
         return polars.DataFrame(self)

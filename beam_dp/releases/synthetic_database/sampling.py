@@ -19,7 +19,7 @@ from beam_dp.checks import checked_integer
 from beam_dp.domain.ordered import BinnedAttribute
 from beam_dp.domain.universe import Axes, Domain
 from beam_dp.errors import InputError, magnitude
-from beam_dp.installed import check_arrow
+from beam_dp.installed import check_installed
 from beam_dp.models.elimination import axes_of, join_cliques, mask_of, num_clique_cells, triangulate
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases.synthetic_database.records import FittedTables, arrow_table, code_type
@@ -207,7 +207,7 @@ def sampled_table(
     seed: int,
 ) -> pa.Table:
     """Returns the table of ``SyntheticDatabase.sample``."""
-    check_arrow()
+    check_installed("pyarrow")
     checked_integer("rows", rows, 1, MAX_ROWS)
     masks = {} if where is None else read_condition(fitted.domain, where)
     purpose = f"sample {where or ''}"

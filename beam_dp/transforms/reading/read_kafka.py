@@ -18,6 +18,7 @@ from apache_beam.utils.timestamp import Duration, Timestamp
 
 from beam_dp.domain.horizon import Horizon, seconds_of_duration
 from beam_dp.errors import InputError
+from beam_dp.installed import check_installed
 from beam_dp.transforms.job_page import ReadError, show_setup, withhold_messages
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class _Topic:
 
 def _checked_partitions(source: _Topic) -> int:
     """Checks the settings of a topic; returns its number of partitions."""
+    check_installed("confluent_kafka", "'beam_dp[kafka]'")
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
