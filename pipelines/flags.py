@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from apache_beam.options import pipeline_options
@@ -21,7 +22,6 @@ from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
 from beam_dp.flags.shared import FILE_TIME
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
@@ -34,6 +34,9 @@ from beam_dp.transforms.reading.formats import format_of, open_file
 from beam_dp.transforms.reading.read import ReadRecords, plain_path
 from beam_dp.views import truth
 from beam_dp.views.cells import Truth
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -113,7 +116,11 @@ def read_ledger(given: dict[str, str]) -> Ledger | None:
     """Returns the ledger that the flags name; None if they name no ledger."""
     check_together(given, ("ledger", "dataset_id"), ("dataset_id", "ledger"))
     check_together(given, ("purpose", "ledger"), ("who", "ledger"))
-    return Ledger(given["ledger"]) if "ledger" in given else None
+    if "ledger" not in given:
+        return None
+    from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly
+
+    return Ledger(given["ledger"])
 
 
 def read_origin(given: dict[str, str]) -> Origin | None:

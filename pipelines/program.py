@@ -13,7 +13,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import apache_beam as beam
 from rich.console import Console, Group
@@ -29,7 +29,6 @@ from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.privacy.ledger.entries import Entry, LaterToken, Origin, Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
@@ -49,6 +48,9 @@ from .running import (
     run_pipeline,
     stage_pipeline,
 )
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True)

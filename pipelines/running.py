@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.options.pipeline_options import (
@@ -27,13 +27,15 @@ from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.releases.kinds import finish_writing
 
 from . import flags
 from .job_servers import cancel_job
 from .progress import Progress, early_failure, failure, is_working, worker_prints
 from .runners import LOCAL_RUNNER
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 
 def run_main(

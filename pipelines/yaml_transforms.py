@@ -26,7 +26,8 @@ from beam_dp.flags.shared import DISCOVER, INPUT, INPUT_FORMAT, MAX_RECORDS_PER_
 from beam_dp.mechanisms.discovery.plan import DomainPlan
 from beam_dp.mechanisms.discovery.records_per_unit import RecordsPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
-from beam_dp.privacy.ledger.entries import LaterToken, holds_secrets
+from beam_dp.privacy.ledger.entries import LaterToken
+from beam_dp.privacy.ledger.urls import holds_secrets
 from beam_dp.releases.kinds import holds_horizon, read_release
 from beam_dp.transforms import answers, intervals, windows
 from beam_dp.transforms.reading import read, released_rows

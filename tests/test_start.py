@@ -163,8 +163,7 @@ COMMANDS_WITHOUT_NOISE = {
     "plan": [*PLANNED[:3], "--privacy_unit=record", "--num_records=9", "--workload=marginals:1"],
     "check-domain": ["--sample=sample.csv"],
 }
-# A third of a second each.
-SLOW_TO_LOAD = ("scipy.optimize", "scipy.stats")
+SLOW_TO_LOAD = ("scipy.optimize", "scipy.special", "scipy.stats", "sqlalchemy")
 SHOW = "print(); print(*sys.modules)"
 DRAWS = f"""
 import sys
@@ -211,10 +210,34 @@ def test_answer_loads_few_modules(tmp_path):
     assert len([name for name in found if name.partition(".")[0] == "beam_dp"]) <= 90
 
 
+# The release of a tiny table, by a process that does nothing else.
+RELEASED = f"""
+import pathlib, sys
+from beam_dp.cli.main import main
+pathlib.Path("people.csv").write_text("a,b\\n0,1\\n")
+flags = {[RELEASE, *GIVEN[:-1], '--domain={"a": 3, "b": 2}', "--input=people.csv"]!r}
+sys.argv = ["beam-dp", *flags]
+"""
+
+
 @pytest.mark.job
 def test_program_loads_slow_modules_only_when_needed(tmp_path):
-    found = loaded(tmp_path, f"import sys, pipelines.release_synthetic_database; {SHOW}")
-    assert "apache_beam" in found and not {"opendp", *SLOW_TO_LOAD} & found
+    found = loaded(tmp_path, f"{RELEASED}\nassert main() == 0; {SHOW}")
+    assert {"apache_beam", "opendp"} <= found
+    unused = {*SLOW_TO_LOAD, "pandas", "pymongo", "google.cloud.storage", "boto3"}
+    assert not unused & found
+
+
+@pytest.mark.job
+def test_program_loads_filesystems_of_urls(tmp_path):
+    code = f"{RELEASED}\nsys.argv[-1] = '--input=gs://'; assert main() == 2; {SHOW}"
+    assert {"pandas", "apache_beam.io.gcp.gcsfilesystem"} <= loaded(tmp_path, code)
+
+
+@pytest.mark.job
+def test_other_processes_keep_all_of_beam(tmp_path):
+    code = f"{RELEASED}\nassert main(flags) == 0; import apache_beam; {SHOW}"
+    assert {"pandas", "apache_beam.io.gcp.gcsfilesystem"} <= loaded(tmp_path, code)
 
 
 @pytest.mark.job

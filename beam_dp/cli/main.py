@@ -51,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:  # nobody else uses Beam in this process
+        command_line.leave_out(arguments)
     with lasting_output() as output:
         code = _main(arguments)
         output.flush()

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from beam_dp.errors import InputError
 from beam_dp.flags import shared, windows
-from beam_dp.flags.command_line import Command, check_files
+from beam_dp.flags.command_line import Command, check_files, importing
 from beam_dp.flags.flag import JSON, Flag, FlagError, check_texts, integer_flag, number, number_flag
 from beam_dp.flags.shared import TARGET_BOUND, TARGET_ERROR
 
@@ -140,7 +140,8 @@ def _run(options: argparse.Namespace) -> None:
     texts: dict[str, str | None] = {flag.name: getattr(options, flag.name) for flag in FLAGS}
     try:
         check_plan(texts)
-        from beam_dp.planning import tables  # this import takes a second
+        with importing():
+            from beam_dp.planning import tables  # this import takes long
 
         flags = {name: text for name, text in texts.items() if text is not None}
         if asks_for_queries(texts):

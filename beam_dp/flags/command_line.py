@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import functools
+import gc
 import glob
 import importlib
 import importlib.util
@@ -19,7 +20,9 @@ import os
 import pathlib
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -40,6 +43,17 @@ PROGRAMS = {
     "release_synthetic_database": "release synthetic records",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
+# What Beam imports only where it is installed, for frames, places elsewhere and engines of others.
+_ELSEWHERE = (
+    "apache_beam.io.aws.s3filesystem",
+    "apache_beam.io.azure.blobstoragefilesystem",
+    "apache_beam.io.gcp.bigquery",
+    "apache_beam.io.gcp.gcsfilesystem",
+    "apache_beam.io.hadoopfilesystem",
+    "bson",
+    "pandas",
+)
+_left_out: tuple[str, ...] = ()
 # A name that is at least this similar to one of our flags is a misspelling. A test checks that
 # Beam's flags are less similar.
 SLIP = 0.85
@@ -197,4 +211,33 @@ def import_program(name: str) -> ModuleType:
     # Another distribution may also install a package with the name `pipelines`.
     is_checkout = spec is not None and spec.origin == str(beside)
     package = "pipelines" if is_checkout else "beam_dp.pipelines"
-    return importlib.import_module(f"{package}.{name}")
+    absent = [module for module in _left_out if module not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # as if not installed
+    try:
+        with importing():
+            return importlib.import_module(f"{package}.{name}")
+    finally:
+        for module in absent:
+            del sys.modules[module]
+
+
+def leave_out(arguments: Sequence[str]) -> None:
+    """Halves the time of Beam's import in a process whose only job reads and runs here."""
+    global _left_out
+    is_here = not any("://" in word or word.startswith("--runner") for word in arguments)
+    _left_out = _ELSEWHERE if is_here and "run-yaml" not in arguments else ()
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """Imports modules in a third less time: looks for no garbage, also not among them later."""
+    is_enabled = gc.isenabled()
+    gc.disable()
+    before = len(sys.modules)
+    try:
+        yield
+    finally:
+        if len(sys.modules) > before:
+            gc.freeze()
+        if is_enabled:
+            gc.enable()

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import entr
 
 from beam_dp.domain.universe import Domain
 from beam_dp.models.basis import Support, carry_over, coefficients_table, table_coefficients
@@ -222,6 +221,8 @@ def _strongest_pairs(
 
 def _mutual_information(table: NDArray[np.float64]) -> float:
     """Returns the mutual information of the two attributes of a table >= 0, in nats."""
+    from scipy.special import entr  # loads slowly
+
     number = float(table.sum())
     if not number > 0:
         return 0.0

@@ -16,7 +16,6 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import OrderedAttribute
@@ -138,6 +137,8 @@ class _Bins:
     @classmethod
     def of(cls, noisy: NDArray[np.float64], deviation: float, total: float) -> _Bins:
         """Returns the bins of the noisy counts (see ``denoised_counts``)."""
+        from scipy.special import ndtr  # readers of releases need no scipy
+
         scaled = np.maximum(noisy / deviation, -_FAR)[:, None]
         edges = np.linspace(0, math.asinh(max(total / deviation, scaled.max() + _FAR)), _BINS + 1)
         low, high = np.sinh(edges[:-1]), np.sinh(edges[1:])

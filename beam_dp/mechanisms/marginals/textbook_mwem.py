@@ -9,7 +9,6 @@ from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
@@ -214,6 +213,8 @@ class TextbookPlan(MarginalsPlan):
         If rounds may end early, the card states the number of updates, so that progress and running
         time reveal nothing more.
         """
+        from scipy.special import softmax  # loads slowly
+
         domain, workload, parameters = self.domain, self.workload, self.parameters
         total, selection_scale = int(self.num_records), parameters.selection_scale
         draw = noise.laplace if parameters.distribution == "discrete_laplace" else noise.gaussian

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.texts import Element
@@ -17,13 +17,15 @@ from beam_dp.mechanisms.online.private_mw import OnlineMW, PrivateAnswer
 from beam_dp.mechanisms.resources import sketch_bytes
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.privacy.ledger.ledger import Ledger
 from beam_dp.privacy.loss import Loss
 from beam_dp.privacy.noise.bound import FAILURE_PROBABILITY
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.linear import VALUE_BITS
 from beam_dp.queries.sparse import RowConjunctions, SparseQuery, conjunction_of_text
 from beam_dp.secret.summaries.sparse_counts import KeyCounts
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -31,11 +31,8 @@ from beam_dp.privacy.ledger.entries import (
     LedgerError,
     Origin,
     Token,
-    holds_secrets,
-    parse_url,
-    shown_url,
-    without_secrets,
 )
+from beam_dp.privacy.ledger.urls import holds_secrets, parse_url, shown_url, without_secrets
 from beam_dp.privacy.loss import Loss
 
 SCHEMA_VERSION = 2
