@@ -36,17 +36,19 @@ _MEANINGS = {
     " that are marked as too noisy. This says nothing about comparisons with other columns.",
     "not usable": "half of the records may be in other, in noisy levels or beyond the ends, or"
     " there is only one bin. Declare values or edges in the domain file.",
-    "related to": "the two go together more than noise explains, the strongest first. Not known:"
-    " the copy does not tell whether others are related, so compare no others.",
-    "shares": "how many records have a value or lie in a range. Half of all lie below the median.",
+    "related to": "the two go together more than noise explains, the strongest first. Compare no"
+    " others: the copy does not tell whether they are related.",
+    "shares": "the part of the records that has a value or lies in a range.",
+    "medians": "half of the records lie below; a median is only as exact as the bin it is in.",
     "averages, spread": "of amounts: averages of identifiers, such as customer numbers or"
     " postcodes, mean nothing. No column is good for extremes: the ends shown are ends of bins.",
-    "cut at each end": "at most about this share of the records lies below the lowest value shown,"
-    " and at most as much above the highest. They count in the first and last level, so averages,"
-    " spread and totals may be wrong. If these are the ends of your table, nothing is cut;"
-    " otherwise declare the ends in the domain file, if they are public.",
+    "moved into each end": "at most about this share of the records lies below the lowest value"
+    " shown, and at most as much above the highest. They count in the first and last level, so"
+    " averages, spread and totals may be wrong. If these are the ends of your table, nothing was"
+    " moved; otherwise declare the ends in the domain file, if they are public.",
     "far values": "so far beyond the ends that even a small share of them may change averages.",
-    "other numbers": "such as 9 for unknown: counted as the nearer value, so averages may differ.",
+    "other numbers, if any": "such as 9 for unknown: counted as the nearer value, so averages may"
+    " differ. If you know that the column has only the two values shown, nothing was changed.",
     "unequal bins": "a tall bar may only be a wide range.",
     "null": "the field is empty, or has a code that you declared for it.",
     "noisy levels": "levels with an error bar (95 %) above half of their count. Add up several.",
@@ -87,7 +89,7 @@ def column_state(
     """Returns what a column is good for, from the counts of its levels, perhaps grouped.
 
     ``cut_share``: the share of the records that each end of found bins may hide.
-    ``has_far_values``: whether far values may be cut (``may_be_cut``).
+    ``has_far_values``: whether far values may be among them (``may_be_cut``).
     """
     is_grouped = len(cells) < attribute.size
     regular = cells if is_grouped else cells[: attribute.num_levels]
@@ -118,8 +120,8 @@ def column_state(
         f"{_percent(other)} in other": other > 0,
         f"{_percent(empty)} null": empty > 0,
         "only one bin: declare its edges": is_one,
-        f"at most {_percent(min(2 * cut_share, 1.0))} other numbers": is_pair and is_found,
-        f"at most {_percent(cut_share)}{far} cut at each end": is_cut and not is_one,
+        f"at most {_percent(min(2 * cut_share, 1.0))} other numbers, if any": is_pair and is_found,
+        f"at most {_percent(cut_share)}{far} moved into each end": is_cut and not is_one,
         f"ends declared; records beyond are {beyond}": is_ordered and not is_found,
         f"{_percent(noisy)} in noisy levels": noisy > _MOST_LOST and is_known,
     }
@@ -167,7 +169,7 @@ def column_table(rows: Iterable[tuple[int, ColumnState, list[str]]], num_drawn: 
     for place, (axis, (name, word, *others), related) in enumerate(rows):
         link = Markup(f'<a href="#column-{axis}">{text(name)}</a>') if place < num_drawn else name
         sign = Markup(f'<strong class="state {word.split()[0]}">{_SIGNS[word]} {word}</strong>')
-        shown.append((link, sign, *others, words_of(related, NAMED) or "not known"))
+        shown.append((link, sign, *others, words_of(related, NAMED) or "compare with none"))
     header = "column", "state", "use it for", "note", "type and levels", "good levels", "related to"
     inside = table("What each column is good for", header, shown)
     for word, meaning in _MEANINGS.items():

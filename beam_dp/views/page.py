@@ -118,7 +118,9 @@ def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
     entries = {
         "Privacy": guarantee + (", confirmed from the recorded noise" if holds else ""),
         **content.facts,
-        "Budget": f"ledger entry {paid}" if paid else "no ledger was used; it adds up releases",
+        "Budget": f"ledger entry {paid}"
+        if paid
+        else "no ledger was used, so nothing adds up the releases of this table",
     }
     parts = [
         _truth_words(beside.truth),

@@ -174,16 +174,16 @@ def test_state_of_a_column_follows_from_its_noise_ends_and_other():
     for attribute, cells, ends, word, uses, notes in (
         (age, good, (0.02, False), "good", "averages, spread, medians, shares", ""),
         (age, good, (0.03, False), "limited", "medians, shares; not averages",
-         "at most 3 % cut at each end"),
+         "at most 3 % moved into each end"),
         (age, good, (0.01, True), "limited", "medians, shares; not averages",
-         "at most 1 % far values cut at each end"),
-        (age, good, (0.26, False), "not usable", "nothing", "at most 26 % cut at each end"),
+         "at most 1 % far values moved into each end"),
+        (age, good, (0.26, False), "not usable", "nothing", "at most 26 % moved into each end"),
         (age, noisy, (0.02, False), "limited", "medians, shares", "20 % in noisy levels"),
         (age, hidden, (0.02, False), "not usable", "nothing", "60 % in noisy levels"),
         (age, estimated(*[(9, None)] * 3), (0.0, False), "of unknown accuracy",
          "its errors are not stated", ""),
         (code, good[:2], (0.09, False), "good", "averages, spread, shares",
-         "at most 18 % other numbers"),
+         "at most 18 % other numbers, if any"),
         (town, good, (0.0, False), "limited", "shares", "20 % in other"),
         (town, estimated((40, 2), (30, 2), (80, 2)), (0.0, False), "not usable", "nothing",
          "53.3 % in other"),
@@ -240,7 +240,7 @@ def test_columns_that_are_not_usable_have_no_relations_and_null_is_not_the_last_
     release = dp.release(pa.table(columns), domain, dp.marginals(domain, ways=2), guarantee)
     check_page(page := page_of(release))
     states = states_of(page)
-    assert states["town"][0] == "○ not usable" and states["town"][-1] == "not known"
+    assert states["town"][0] == "○ not usable" and states["town"][-1] == "compare with none"
     assert (states["age"][-1], states["street"][-1]) == ("street", "age")
     assert "Relations: the copy shows 1 of 3 pairs of columns" in page
     assert "Drawn, strongest first: age and street. Of other pairs" in page
