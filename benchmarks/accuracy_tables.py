@@ -192,6 +192,54 @@ class MixtureTable:
 
 
 @dataclasses.dataclass(frozen=True)
+class YesNoTable:
+    """A generated table of yes/no columns that depend on each other in twos, threes and fours.
+
+    A third of the columns follow two hidden numbers, as items of a test do. A third follow earlier
+    columns: their log-odds are a sum over some of them, over products of two and of three. A third
+    follow a rule of a questionnaire: yes if both of two earlier columns are, if one is, or if
+    exactly one is; or it is only asked if an earlier column is yes. Exceptions are random.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+        num_columns: yes/no columns.
+        strength: the standard deviation of each part of the log-odds; above 1 is strong.
+    """
+
+    seed: int
+    num_records: int
+    num_columns: int
+    strength: float
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        hidden = generator.normal(size=(2, self.num_records))
+        codes: Codes = []
+        for column in range(self.num_columns):
+            odds = np.full(self.num_records, generator.normal(-1.0, 1.0))
+            kind = column % 3 if column > 3 else 0
+            if kind == 0:
+                odds += 2 * self.strength * (generator.normal(size=2) @ hidden)
+            if kind == 1:
+                for order in (1, 1, 1, 2, 2, 3):
+                    parts = generator.choice(column, order, replace=False)
+                    signs = np.prod([2 * codes[part] - 1 for part in parts], axis=0)
+                    odds += generator.normal(0.0, self.strength) * signs
+            chances = 1 / (1 + np.exp(-odds))
+            values = (generator.random(self.num_records) < chances).astype(np.int64)
+            if kind == 2:
+                first, second = (codes[part] for part in generator.choice(column, 2, replace=False))
+                rules = first & second, first | second, first ^ second, first & values
+                rule = rules[int(generator.integers(len(rules)))]
+                follows = generator.random(self.num_records) < np.tanh(self.strength)
+                values = np.where(follows, rule, values)
+            codes.append(values)
+        return _domain((2,) * self.num_columns), codes
+
+
+@dataclasses.dataclass(frozen=True)
 class CodesTable:
     """A generated table of 35 columns, many of them codes and their groups, as in a census.
 
@@ -297,6 +345,10 @@ MADE = {
     "wide100": _wide(100),
     # 8.4 M cells: one array.
     "binary23": MadeTable(20_261_121, 47_000, (2,) * 23),
+    # The same shape, with interactions of three and more columns: weak, moderate and strong ones.
+    "yesno1": YesNoTable(20_261_201, 47_000, 23, 0.3),
+    "yesno2": YesNoTable(20_261_202, 47_000, 23, 0.7),
+    "yesno3": YesNoTable(20_261_203, 47_000, 23, 1.5),
     # 18 M cells, most of them of two columns: one array.
     "tall9": MadeTable(20_261_122, 100_000, (2, 501, 2, 76, 5, 2, 3, 2, 2)),
     # About 10^14 cells each.
