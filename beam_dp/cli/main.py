@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    if argv is None:  # nobody else uses Beam in this process
+    if argv is None:  # only this command uses Beam in this process
         command_line.leave_out(arguments)
     with lasting_output() as output:
         code = _main(arguments)

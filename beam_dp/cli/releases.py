@@ -375,7 +375,7 @@ def _wrong(release: AnyRelease, check: Verification, entry: Entry) -> Iterator[s
     if not any(entry.loss.covers(loss.in_doubles()) for loss in proved_losses(check)):
         yield "it paid for a smaller privacy loss than the noise of the card has"
     earlier = (getattr(release, name, None) for name in ("discovered", "records_per_unit"))
-    # The entry of several releases names that of the domain or, if there is none, the first one.
+    # An entry of several releases has the draw of the domain or, without one, of the first release.
     drawn = {release.id, *(part.draw_id for part in earlier if part is not None)}
     is_before = bool(getattr(release, "readings", None))
     is_before |= counts_units and "discovered" in entry.parameters

@@ -43,7 +43,7 @@ PROGRAMS = {
     "release_synthetic_database": "release synthetic records",
     "run_yaml": "run a Beam YAML pipeline, with one-line error messages",
 }
-# What Beam imports only where it is installed, for frames, places elsewhere and engines of others.
+# Beam imports these only where they are installed. A local job with local files needs none of them.
 _ELSEWHERE = (
     "apache_beam.io.aws.s3filesystem",
     "apache_beam.io.azure.blobstoragefilesystem",
@@ -230,7 +230,7 @@ def leave_out(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Imports modules in a third less time: looks for no garbage, also not among them later."""
+    """Imports modules in a third less time: no garbage is collected, later none of theirs."""
     is_enabled = gc.isenabled()
     gc.disable()
     before = len(sys.modules)

@@ -19,7 +19,12 @@ from release_examples import DRAW, release_of
 
 import beam_dp as dp
 from beam_dp.cli.main import main
-from beam_dp.releases.files.commit import check_output, probe_output
+from beam_dp.releases.files.commit import (
+    check_output,
+    complete_committed,
+    holds_card,
+    probe_output,
+)
 from beam_dp.releases.kinds import commit_release, finish_writing, read_release, write_release
 from beam_dp.storage.store import LocalStore
 
@@ -30,6 +35,20 @@ def test_damaged_card_is_kept_and_its_draft_is_removed(tmp_path, card):
     (tmp_path / ".draft-x").mkdir()
     assert finish_writing(tmp_path) is False
     assert everything_under(tmp_path) == ["card.json"]
+
+
+@pytest.mark.parametrize("read", [complete_committed, holds_card])
+def test_refuses_a_folder_whose_card_cannot_be_read(tmp_path, monkeypatch, read):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(dp.InputError, match=r"output: .*/file/out' .* does not exist yet"):
+        read(tmp_path / "file" / "out")
+
+    def fails(*_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "no credentials")
+
+    monkeypatch.setattr(LocalStore, "read", fails)
+    with pytest.raises(dp.InputError, match=r"output: .* can be written: no credentials"):
+        read(tmp_path)
 
 
 def test_does_not_move_a_file_outside_the_directory(tmp_path):

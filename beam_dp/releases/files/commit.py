@@ -126,8 +126,7 @@ def write_part(
     except OSError as error:
         # The winner may have removed this draft while it was being written.
         if committed_card(store, directory) is None:
-            condition = f"must be a directory that can be written: {error.strerror}"
-            raise InputError("output", os.fspath(directory), condition) from None
+            raise _refusal(error, directory) from None
         return None
 
 
@@ -154,8 +153,7 @@ def commit_files(
     except OSError as error:
         # The winner may have removed this draft while it was being written.
         if committed_card(store, directory) is None:
-            condition = f"must be a directory that can be written: {error.strerror}"
-            raise InputError("output", os.fspath(directory), condition) from None
+            raise _refusal(error, directory) from None
     committed = committed_card(store, directory)
     if committed is None:
         raise InputError("output", os.fspath(directory), "must not be written by other programs")
@@ -165,7 +163,10 @@ def commit_files(
 
 def holds_card(directory: str | os.PathLike[str]) -> bool:
     """Returns whether a directory has a card, valid or damaged."""
-    return read_card(store_for(directory, "output")) is not None
+    try:
+        return read_card(store_for(directory, "output")) is not None
+    except OSError as error:
+        raise _refusal(error, directory) from None
 
 
 def complete_committed(directory: str | os.PathLike[str]) -> str | None:
@@ -251,12 +252,17 @@ def committed_card(store: storage.Store, directory: str | os.PathLike[str]) -> C
         card = read_card(store)
         return None if card is None else Card.from_text(card.decode())
     except OSError as error:
-        if isinstance(error, NotADirectoryError):
-            raise InputError("output", os.fspath(directory), storage.FREE) from None
-        condition = f"must be a directory that can be written: {error.strerror}"
-        raise InputError("output", os.fspath(directory), condition) from None
+        raise _refusal(error, directory) from None
     except (ArithmeticError, storage.DamagedFileError, LookupError, TypeError, ValueError):
         raise InputError("output", os.fspath(directory), storage.FREE) from None
+
+
+def _refusal(error: OSError, directory: str | os.PathLike[str]) -> InputError:
+    """Returns the refusal of a directory whose card cannot be read or written."""
+    condition = f"must be a directory that can be written: {error.strerror}"
+    if isinstance(error, NotADirectoryError):
+        condition = storage.FREE
+    return InputError("output", os.fspath(directory), condition)
 
 
 def read_card(store: storage.Store) -> bytes | None:
