@@ -300,6 +300,68 @@ class CodesTable:
         return _domain(sizes), codes
 
 
+@dataclasses.dataclass(frozen=True)
+class BlocksTable:
+    """A generated table of 35 columns in seven blocks of five, as parts of a questionnaire are.
+
+    Each block has two hidden numbers, and shares a third one with all blocks. Its first column, yes
+    or no, says whether the block applies to a record: if not, the others have level 0. Two more
+    columns are yes or no, and follow either hidden numbers or a column of the block. The rest is
+    ordered. In the first block they are times, quarters of an hour: one has its peaks, the other
+    follows it by a while, so that this pair has 9,409 cells, most of them nearly empty.
+
+    Args:
+        seed: of everything drawn.
+        num_records: rows.
+    """
+
+    seed: int
+    num_records: int
+
+    def draw(self) -> tuple[Domain, Codes]:
+        """Returns the domain and the records."""
+        generator = np.random.default_rng(self.seed)
+        number = self.num_records
+        shared = generator.normal(size=number)
+        codes: Codes = []
+
+        def ranks(moved: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.argsort(np.argsort(moved)) / number
+
+        for block, (first, second) in enumerate(_BLOCK_SIZES):
+            hidden = [generator.normal(size=number) for _ in range(2)]
+
+            def moved(hidden: Sequence[NDArray[np.float64]] = hidden) -> NDArray[np.float64]:
+                pulls = generator.normal(size=3)
+                parts = [pull * each for pull, each in zip(pulls, [shared, *hidden], strict=True)]
+                return np.sum([*parts, generator.normal(size=number)], axis=0)
+
+            applies = ranks(moved()) < generator.uniform(0.4, 0.95)
+            yes_no = [ranks(moved()) < generator.uniform(0.05, 0.5)]
+            follows = generator.random(number) < generator.uniform(0.4, 0.9)
+            yes_no.append(np.where(follows, yes_no[0], generator.random(number) < 0.2))
+            if block == 0:
+                peaks = np.array([30.0, 34.0, 50.0])[generator.choice(3, number, p=[0.5, 0.3, 0.2])]
+                start = peaks + 3 * moved() + generator.normal(0.0, 2.0, number)
+                after = start + generator.exponential(8.0, number) + 16 * (yes_no[0] == 0)
+                ordered = [
+                    np.clip(np.rint(each), 0, 95).astype(np.int64) for each in (start, after)
+                ]
+            else:
+                ordered = [
+                    np.searchsorted(
+                        np.cumsum(generator.dirichlet([0.5] * (size - 1)))[:-1],
+                        ranks(moved()),
+                        side="right",
+                    )
+                    for size in (first, second)
+                ]
+            parts = [each.astype(np.int64) for each in yes_no] + [1 + each for each in ordered]
+            codes += [applies.astype(np.int64), *(np.where(applies, each, 0) for each in parts)]
+        sizes = [size for pair in _BLOCK_SIZES for size in (2, 2, 2, *pair)]
+        return _domain(sizes), codes
+
+
 def _domain(sizes: Sequence[int]) -> Domain:
     text = ", ".join(f'"c{column:02}": {size}' for column, size in enumerate(sizes))
     return read_domain("{" + text + "}")
@@ -328,6 +390,7 @@ _EXCEPTIONS = 0.02
 _NUM_CLASSES = 8
 _LABEL_SIZES = (2, 9, 15, 28, 6, 21, 12, 17, 3, 24, 11, 20)
 _MIXED_CLASSES = 3
+_BLOCK_SIZES = ((97, 97), (12, 30), (5, 9), (20, 97), (7, 3), (40, 16), (6, 25))
 # Records whose third column is not the sum of the first two.
 _NOT_SUMS = 0.1
 _WIDE_SIZES = (2, 32, 5, 12, 3, 16, 8, 24, 4, 10, 20, 6)
@@ -351,12 +414,13 @@ MADE = {
     "yesno3": YesNoTable(20_261_203, 47_000, 23, 1.5),
     # 18 M cells, most of them of two columns: one array.
     "tall9": MadeTable(20_261_122, 100_000, (2, 501, 2, 76, 5, 2, 3, 2, 2)),
-    # About 10^14 cells each.
     # About 10^14 and 10^11 cells.
     "parity": SumsTable(20_261_127, 50_000, (2, 3, 2, 5, 4, 2, 10, 8)),
     "mixture": MixtureTable(20_261_128, 50_000, (2, 3, 2, 5, 4, 2, 10) * 3),
     # About 10^41 cells.
     "codes35": CodesTable(20_261_126, 136_000),
+    # About 10^24 cells.
+    "blocks35": BlocksTable(20_261_129, 136_000),
     **{f"people{i}": PeopleTable(20_261_120 + i, 38_000) for i in (1, 2, 3)},
 }
 NAMES = sorted([*FILES, "nist", *MADE])
