@@ -7,8 +7,8 @@ the workload's marginals and the largest error of any cell (both of normalised m
 a mean over the runs with its standard error, and the CPU seconds and peak memory of the step that
 turns exact marginals into a release; of a selection of pairs also those from its scores to its last
 measurement. ``wide`` (35 columns), ``wide60``, ``wide100``, ``binary23``, ``yesno1`` to ``3``,
-``tall9``, ``parity``, ``mixture``, ``codes35``, ``blocks35`` and ``people1`` to ``3`` are generated and need no
-data.
+``tall9``, ``parity``, ``mixture``, ``codes35``, ``blocks35`` and ``people1`` to ``3`` are generated
+and need no data.
 
 ``--weights education:10`` lets each marginal that contains education weigh ten times as much; a
 file of JSON lines, as for the workload of a program, gives any marginals and weights instead of
