@@ -24,7 +24,7 @@ from beam_dp.domain.texts import KeyType
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.checks import MAX_SPARSITY
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan, plan_workload_answers
@@ -85,8 +85,9 @@ FLAGS = (
 )
 # Flags of this program that apply only to some mechanisms.
 _BESIDES = {PRIVATE_MW: (DOMAIN, START_RELEASE, STATE, RESUME), SPARSE_MW: (KEY,)}
-_NEEDED = {SPARSE_MW: ("key", "max_sparsity"), TOP_QUERIES: ("domain", "top")}
-_OPTIONS = {
+NEEDED = {name: [("domain",)] for name in ANSWERS}
+NEEDED |= {SPARSE_MW: [("key",)], TOP_QUERIES: [("domain",), ("top",)]}
+OPTIONS = {
     name: (*_BESIDES.get(name, (DOMAIN,)), *flags) for name, flags in options_of(ANSWERS).items()
 }
 
@@ -94,14 +95,12 @@ _OPTIONS = {
 def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that the flags describe."""
     is_sparse = given["mechanism"] == SPARSE_MW
-    check_applies(given, given["mechanism"], _OPTIONS)
+    check_mechanism(given, OPTIONS, NEEDED)
     family = _row_conjunctions(given["queries"]) if is_sparse else None
     if family is not None:
         given = {"max_sparsity": str(family.sparsity), **given}
-    needed = _NEEDED.get(given["mechanism"], ("domain",))
-    for flag in FLAGS:
-        if flag.name in needed and flag.name not in given:
-            raise FlagError(f"--{flag.name} is required: {flag.help}")
+    if is_sparse and "max_sparsity" not in given:
+        raise FlagError(f"--max_sparsity is required with --mechanism {SPARSE_MW}")
     columns, domain = None, None
     queries: QueryReader
     if is_sparse:

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from beam_dp.checks import checked_integer
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
@@ -41,6 +40,7 @@ LIMIT = integer_flag(
     "the number of values to show per attribute: left-out values first, then the most frequent",
     "N",
     default="20",
+    limits={"least": 0},
 )
 JSON = Flag("json", "print JSON, with the values of the sample", is_switch=True)
 FLAGS = (shared.DOMAIN, SAMPLE, shared.INPUT_FORMAT, LIMIT, JSON)
@@ -72,7 +72,7 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
 def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if beam_flags:
         raise FlagError(f"{beam_flags[0]} is a flag of Beam, and this command does not run on Beam")
-    limit = checked_integer("limit", integer("limit", given["limit"]), 0)
+    limit = integer("limit", given["limit"])
     domain = domain_at(given["domain"])
     if isinstance(domain, OpenDomain):
         domain = domain.bounded()

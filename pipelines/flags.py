@@ -19,7 +19,7 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
-from beam_dp.flags.shared import FILE_TIME
+from beam_dp.flags.shared import FILE_TIME, PAYMENT
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.releases.domain.earlier import check_edges_paid
@@ -114,8 +114,7 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
 
 def read_ledger(given: dict[str, str]) -> Ledger | None:
     """Returns the ledger that the flags name; None if they name no ledger."""
-    check_together(given, ("ledger", "dataset_id"), ("dataset_id", "ledger"))
-    check_together(given, ("purpose", "ledger"), ("who", "ledger"))
+    check_together(given, *PAYMENT.items())
     if "ledger" not in given:
         return None
     from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly

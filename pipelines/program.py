@@ -19,12 +19,11 @@ import apache_beam as beam
 from rich.console import Console, Group
 from rich.text import Text
 
-from beam_dp.checks import checked_integer
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of
 from beam_dp.flags.flag import Flag, FlagError, integer
 from beam_dp.flags.shared import EXPECT_RECORDS
-from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords
+from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
@@ -403,7 +402,7 @@ def read_expected(given: dict[str, str], num_records: NumRecords) -> int | None:
     if num_records != "noisy":
         condition = "needs --num_records noisy: a public number is released as it is"
         raise InputError(name, text, condition)
-    return checked_integer(name, integer(name, text), 1, MAX_RECORDS)
+    return integer(name, text)
 
 
 def warning_of_number(release: Release, expected: int | None) -> str | None:

@@ -24,8 +24,7 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import (
     Flag,
-    FlagError,
-    check_applies,
+    check_mechanism,
     check_together,
     flags_of,
     integer,
@@ -33,6 +32,7 @@ from beam_dp.flags.flag import (
     values_of,
 )
 from beam_dp.mechanisms.registry import SKETCHES, options_of
+from beam_dp.mechanisms.sketches import plan as plans
 from beam_dp.mechanisms.sketches.errors import KeyProfile
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.mechanisms.sketches.plan import DEFAULT_SIZE, SparseMechanism, SparsePlan
@@ -63,12 +63,13 @@ LIST_KEYS = Flag(
     is_switch=True,
 )
 # The flags that each mechanism accepts.
-_OPTIONS = {AUTO: (_SIZE, *_PROFILE), **options_of(SKETCHES)}
+OPTIONS = {AUTO: (_SIZE, *_PROFILE), **options_of(SKETCHES)}
 for _counts_keys in ("stability_histogram", "hybrid"):
-    _OPTIONS[_counts_keys] += (LIST_KEYS,)
+    OPTIONS[_counts_keys] += (LIST_KEYS,)
+NEEDED = {AUTO: [(flag.name,) for flag in _PROFILE]}
 MECHANISM_FLAGS = (
     MECHANISM,
-    *dict.fromkeys(flag for flags in _OPTIONS.values() for flag in flags),
+    *dict.fromkeys(flag for flags in OPTIONS.values() for flag in flags),
 )
 WEIGHT = Flag("weight", "a column of whole weights; by default each record weighs 1", "COLUMN")
 MAX_WEIGHT = integer_flag(
@@ -76,6 +77,7 @@ MAX_WEIGHT = integer_flag(
     "with --weight: the largest weight; larger weights are clipped to it, and negative weights"
     " to 0",
     "W",
+    limits={"least": 1, "most": plans.MAX_WEIGHT},
 )
 _UNUSED = (shared.DOMAIN, shared.WORKLOAD, shared.NUM_RECORDS, shared.CALIBRATION)
 FLAGS = (
@@ -84,7 +86,7 @@ FLAGS = (
     shared.KEY_TYPE,
     WEIGHT,
     MAX_WEIGHT,
-    shared.MAX_SPARSITY,
+    dataclasses.replace(shared.MAX_SPARSITY, limits={"least": 1, "most": plans.MAX_SPARSITY}),
     *MECHANISM_FLAGS,
 )
 
@@ -175,15 +177,12 @@ def choose(
 ) -> tuple[SparseMechanism, list[SparseChoice]]:
     """Returns the mechanism; with ``auto``, also all affordable mechanisms, best first."""
     name = given["mechanism"]
-    check_applies(given, name, _OPTIONS)
+    check_mechanism(given, OPTIONS, NEEDED)
     try:
         if name != AUTO:
             values = values_of(SKETCHES[name], given)
             size = values.pop("projection_width", DEFAULT_SIZE)
             return SKETCHES[name](**values).within(size), []
-        for flag in _PROFILE:
-            if flag.name not in given:
-                raise FlagError(f"--{flag.name} is required with --mechanism auto")
         choices = plan_sparse_release(
             guarantee,
             KeyProfile(**values_of(KeyProfile, given)),

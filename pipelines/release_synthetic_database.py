@@ -22,7 +22,7 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_applies, flags_of, integer, values_of
+from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
@@ -62,6 +62,8 @@ FLAGS = (
     DOMAIN_SHARE,
     *(flag for flag in flags_of(*SYNTHETIC.values()) if flag not in shared.COMMON),
 )
+OPTIONS = options_of(SYNTHETIC)
+NEEDED = {SmallDatabase.strategy: [("size", "max_error_fraction")]}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +175,9 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
 
 
 def _mechanism(given: dict[str, str]) -> Mechanism:
-    name = given["mechanism"]
-    check_applies(given, name, options_of(SYNTHETIC))
-    if name == SmallDatabase.strategy and not {"size", "max_error_fraction"} & given.keys():
-        raise FlagError("--size is required with --mechanism small_db, or --max_error_fraction")
-    return SYNTHETIC[name](**values_of(SYNTHETIC[name], given))
+    check_mechanism(given, OPTIONS, NEEDED)
+    chosen = SYNTHETIC[given["mechanism"]]
+    return chosen(**values_of(chosen, given))
 
 
 PROGRAM = program.Program("release_synthetic_database", FLAGS, __doc__, _read_job)

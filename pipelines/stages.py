@@ -23,7 +23,7 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import FlagError, number, number_flag
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.contract import Plan
-from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE
+from beam_dp.mechanisms.discovery.plan import DEFAULT_SHARE, MAX_SHARE
 from beam_dp.mechanisms.discovery.records_per_unit import RECORDS_SHARE
 from beam_dp.mechanisms.stages import EarlierStage, Stages
 from beam_dp.privacy.ledger.entries import Entry, Token
@@ -55,6 +55,7 @@ DOMAIN_SHARE = number_flag(
     "with a domain whose attributes are to be discovered: the part of the budget that finds values"
     f" and bins, > 0 and at most 0.5 (default: {DEFAULT_SHARE:g})",
     "SHARE",
+    limits={"above": 0, "most": MAX_SHARE},
 )
 # Flags that don't change what is released, or that the card states in another form.
 _PROMISE = {"epsilon", "delta", "neighboring", "privacy_unit", "max_records_per_unit"}

@@ -9,7 +9,7 @@ import pytest
 from beam_dp.flags.flag import (
     Flag,
     FlagError,
-    check_applies,
+    check_mechanism,
     flags_of,
     integer,
     number,
@@ -57,10 +57,10 @@ def test_refuses_value_if_the_flag_does_not_apply():
         "two": (),
         "three": (Flag("mode", "", default="a"),),
     }
-    check_applies({"mode": "a", "epsilon": "1"}, "two", flags)
-    check_applies({"mode": "b"}, "one", flags)
+    check_mechanism({"mechanism": "two", "mode": "a", "epsilon": "1"}, flags, {})
+    check_mechanism({"mechanism": "one", "mode": "b"}, flags, {})
     with pytest.raises(FlagError, match=r"^--mode applies only to --mechanism one and three$"):
-        check_applies({"mode": "b"}, "two", flags)
+        check_mechanism({"mechanism": "two", "mode": "b"}, flags, {})
 
 
 @pytest.mark.parametrize("program", TABLES, ids=lambda program: program.PROGRAM)
@@ -80,5 +80,5 @@ def test_refuses_flag_of_another_mechanism():
         if flag.name not in {each.name for each in table[name]}:
             pattern = rf"^--{flag.name} applies only to --mechanism [\w, ]+$"
             with pytest.raises(FlagError, match=pattern) as refused:
-                check_applies({flag.name: "1"}, name, table)
+                check_mechanism({"mechanism": name, flag.name: "1"}, table, {})
             assert not re.search(rf"\b{name}\b", str(refused.value))

@@ -56,6 +56,30 @@ REFUSED = {
     "--max_records_per_unit is required with": [
         *(RELEASE, *GIVEN[:3], *GIVEN[4:], f"--input={__file__}", "--privacy_unit=person"),
     ],
+    **{
+        words: [RELEASE, *GIVEN, f"--input={__file__}", *flags.split()]
+        for words, flags in {
+            "--size is required with --mechanism small_db": "--mechanism=small_db",
+            "--size: 0 is not valid": "--mechanism=small_db --size=0",
+            "--num_rounds: 0 is not valid: must be an integer from 1": "--num_rounds=0",
+            "--num_rounds applies only to": "--mechanism=laplace --num_rounds=2",
+            "--max_unit_cost: 0.5 is not valid": "--max_unit_cost=0.5",
+            "--stop_below: 2.0 is not valid": "--stop_below=2",
+            "--expect_records: -3 is not valid": "--expect_records=-3",
+            "--domain_share: 0.9 is not valid": "--domain_share=0.9",
+            "--ledger is required with --dataset_id": "--dataset_id=people",
+        }.items()
+    },
+    "--num_records is required with --mechanism auto": [
+        *("release-projection", *GIVEN[:4], "--output=out", f"--input={__file__}", "--key=a"),
+        *("--max_sparsity=3", "--mechanism=auto"),
+    ],
+    "--limit: -1 is not valid": ["check-domain", GIVEN[-1], f"--sample={__file__}", "--limit=-1"],
+    "--num_records: 0 is not valid": [
+        *("plan", *PLANNED, GIVEN[-1], "--workload=marginals:1", "--num_records=0"),
+    ],
+    "--types: 'age' is not valid": ["init", __file__, "--output=out", "--types=age"],
+    "the nearest is 'undiscovered'": ["init", __file__, "--output=out", "--null=undiscover"],
 }
 SHOWN = [["--help"], ["--version"]]
 SHOWN += [[name, flag] for name in PIPELINES for flag in ("--help", "--version")]

@@ -80,7 +80,11 @@ def kept_flags() -> str:
         program = import_program(name)
         description = json.dumps((program.__doc__ or "").partition("\n")[0])
         flags = ",\n".join(_kept(flag) for flag in program.FLAGS)
-        programs.append(f'"{name}": {{"description": {description}, "flags": [\n{flags}]}}')
+        more = ""
+        if options := getattr(program, "OPTIONS", None):
+            names = {kind: [flag.name for flag in taken] for kind, taken in options.items()}
+            more = f', "options": {json.dumps(names)}, "needed": {json.dumps(program.NEEDED)}'
+        programs.append(f'"{name}": {{"description": {description}{more}, "flags": [\n{flags}]}}')
     return "{" + ",\n".join(programs) + "}\n"
 
 

@@ -28,6 +28,7 @@ _FLAGS = (
         " where nothing is discovered; none: no column, for files whose schema allows null"
         " everywhere",
         "declared|undiscovered|none",
+        choices=("declared", "undiscovered", "none"),
     ),
     Flag(
         "types",
@@ -62,6 +63,7 @@ def _run(options: argparse.Namespace) -> None:
 
 
 def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
+    types = split_types(given["types"] or "")
     from beam_dp.domain.schemas.read import domain_draft
 
     return domain_draft(
@@ -70,7 +72,7 @@ def _draft(source: str, given: dict[str, Any]) -> DomainDraft:
         table=given["table"],
         dialect=given["dialect"],
         null=given["null"] or "declared",
-        **split_types(given["types"] or ""),
+        **types,
         leave_out=given["leave_out"].split(",") if given["leave_out"] else (),
     )
 

@@ -69,7 +69,8 @@ def _main(arguments: list[str]) -> int:
     flags: tuple[Flag, ...] = ()
     try:
         if arguments and arguments[0] in PIPELINES:
-            return _run_pipeline(PIPELINES[arguments[0]], arguments[1:])
+            flags = command_line.flags_of_program(PIPELINES[arguments[0]])
+            return _run_pipeline(PIPELINES[arguments[0]], flags, arguments[1:])
         options = _parse(arguments)
         chosen = command(options.command)
         flags = chosen.flags
@@ -160,9 +161,8 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def _run_pipeline(module: str, arguments: list[str]) -> int:
+def _run_pipeline(module: str, flags: Sequence[Flag], arguments: list[str]) -> int:
     """Checks the command line before it imports the program and Beam."""
-    flags = command_line.flags_of_program(module)
     given, rest = command_line.parse_own(
         flags,
         arguments,
@@ -171,21 +171,9 @@ def _run_pipeline(module: str, arguments: list[str]) -> int:
     )
     command_line.check_beam_names(rest, flags)
     command_line.check_files(flags, given)
-    _check_guarantee(flags, given)
+    command_line.check_values(module, given)
     code: int = command_line.import_program(module).main(arguments, (given, rest))
     return code
-
-
-def _check_guarantee(flags: Sequence[Flag], given: Mapping[str, str]) -> None:
-    """Refuses an invalid guarantee, seconds earlier than the program would."""
-    if "epsilon" not in given:
-        return
-    from beam_dp.flags.shared import read_guarantee
-
-    try:
-        read_guarantee(given)
-    except InputError as error:
-        raise FlagError(command_line.in_words_of_flags(error, flags)) from None
 
 
 def _complete(options: argparse.Namespace) -> None:

@@ -24,6 +24,7 @@ _OF_SPARSE = (
         "max_sparsity",
         "instead of a workload: plan queries about a column of keys, with at most M keys each",
         "M",
+        limits={"least": 1, "most": 2**31},
     ),
     integer_flag(
         "num_keys",
@@ -53,6 +54,7 @@ _NUM_CELLS = integer_flag(
     "num_cells",
     "with --target_error, instead of --workload and --domain: the number of cells of the domain",
     "U",
+    limits={"least": 1, "most": 2**1000},
 )
 # Flags allowed if --target_error asks how many queries can be answered.
 _OF_QUERIES = (
@@ -96,6 +98,7 @@ FLAGS = (
         "the number of records; a guess if the number is private",
         "N",
         True,
+        limits={"least": 1, "most": shared.MAX_RECORDS},
     ),
     shared.EPSILON,
     shared.DELTA,
@@ -106,11 +109,13 @@ FLAGS = (
         "failure_probability",
         "the probability that a bound fails, > 0 and < 1 (default: 0.05)",
         "B",
+        limits={"least": 1e-100, "below": 1},
     ),
     number_flag(
         "max_error",
         "also show the number of records that keeps all errors below this share of the records",
         "A",
+        limits={"above": 0, "most": 1, "note": ", a share of the records"},
     ),
     TARGET_ERROR,
     TARGET_BOUND,
@@ -202,6 +207,8 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
             unused, needed = _NOT_OF_SPARSE, _OF_SPARSE[:3]
     check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
     check_texts([dataclasses.replace(flag, required=True) for flag in needed], texts)
+    if texts["windows"] is None:
+        shared.read_guarantee({name: text for name, text in texts.items() if text is not None})
     check_files(FLAGS, texts)
 
 

@@ -28,6 +28,7 @@ from types import ModuleType
 from typing import Any
 
 from beam_dp.errors import InputError
+from beam_dp.flags import flag as own_flags
 from beam_dp.flags.flag import Flag, FlagError, Parser, check_texts, listed, nearest, refused
 
 FLAGS_FILE = pathlib.Path(__file__).with_name("program_flags.json")
@@ -49,7 +50,6 @@ _ELSEWHERE = (
     "apache_beam.io.azure.blobstoragefilesystem",
     "apache_beam.io.gcp.bigquery",
     "apache_beam.io.gcp.gcsfilesystem",
-    "apache_beam.io.hadoopfilesystem",
     "bson",
     "pandas",
 )
@@ -177,6 +177,19 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
         Flag(**{**fields, "choices": tuple(fields.get("choices", ()))})
         for fields in _kept()[program]["flags"]
     )
+
+
+def check_values(program: str, given: Mapping[str, str]) -> None:
+    """Refuses an invalid choice of a mechanism, guarantee or payment, before Beam is imported."""
+    kept, named = _kept()[program], {flag.name: flag for flag in flags_of_program(program)}
+    if options := kept.get("options"):
+        taken = {kind: [named[name] for name in names] for kind, names in options.items()}
+        own_flags.check_mechanism(given, taken, kept["needed"])
+    if "epsilon" in given:
+        from beam_dp.flags import shared
+
+        shared.read_guarantee(given)
+        own_flags.check_together(given, *shared.PAYMENT.items())
 
 
 def description_of_program(program: str) -> str:

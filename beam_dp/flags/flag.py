@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NoReturn
 
+from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError, invalid, shown
 
 
@@ -84,6 +85,14 @@ class Flag:
     word: str = ""  # a word that a number flag also accepts, such as ``noisy``
     repeats: bool = False  # whether it may be given several times; the value is then a list
     is_positional: bool = False  # whether the value is given without the name
+    # The range of a number, as ``checked_integer`` or ``checked_number`` takes it.
+    limits: Mapping[str, Any] | None = dataclasses.field(default=None, hash=False)
+
+    def check(self, value: object, name: str = "") -> None:
+        """Refuses a number that is not in the range; ``name``: that of the message, if another."""
+        if self.limits is not None and value is not None and value != self.word:
+            checked = checked_number if self.form == "number" else checked_integer
+            checked(name or self.name, value, **self.limits)
 
 
 # Flags whose values are numbers.
@@ -216,26 +225,34 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
 
 
 def _check_number(flag: Flag, value: str) -> None:
-    """Refuses a value that must be a number and is not a number; the range is checked later."""
+    """Refuses a value that must be a number and is not a number, or is outside its range."""
     try:
         if flag.form in ("number", "integer") and value != flag.word:
             read = number if flag.form == "number" else integer
-            read(flag.name, value, flag.word and f"or {flag.word!r}")
+            flag.check(read(flag.name, value, flag.word and f"or {flag.word!r}"))
     except InputError as error:
-        raise refused(flag.name, value, error.condition) from None
+        raise refused(flag.name, error.value, error.condition) from None
 
 
-def check_applies(
-    given: Mapping[str, str], chosen: str, flags_of: Mapping[str, Iterable[Flag]]
+def check_mechanism(
+    given: Mapping[str, str],
+    flags_of: Mapping[str, Iterable[Flag]],
+    needed: Mapping[str, Iterable[Sequence[str]]],
 ) -> None:
-    """Refuses flags that apply only to mechanisms other than the chosen one."""
+    """Refuses flags of other mechanisms than the chosen one, and the lack of one that it needs."""
     # ``flags_of``: the flags of each mechanism. Flags that are not listed apply to all mechanisms.
+    # ``needed``: per mechanism, groups of flags of which one must be given.
+    chosen = given["mechanism"]
     named = {flag.name: flag for flags in flags_of.values() for flag in flags}
     names = {flag.name for flag in flags_of[chosen]}
     for name, text in given.items():
         if name in named and name not in names and text != named[name].default:
             takers = [kind for kind, flags in flags_of.items() if name in {f.name for f in flags}]
             raise FlagError(f"--{name} applies only to --mechanism {listed(takers)}")
+    for name, *others in needed.get(chosen, ()):
+        if not {name, *others} & given.keys():
+            also = "".join(f", or --{other}" for other in others)
+            raise FlagError(f"--{name} is required with --mechanism {chosen}{also}")
 
 
 def check_together(given: Mapping[str, object], *pairs: tuple[str, str]) -> None:
@@ -278,15 +295,16 @@ def option(
     name: str = "",
     choices: tuple[str, ...] = (),
     default: str | None = None,
+    limits: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Returns the metadata for a dataclass field that is a flag."""
-    # ``name``: the name of the flag, if it differs from the field's. ``choices`` and ``default`` go
-    # to ``Flag``; without a default, the default of the field is used.
+    # ``name``: the name of the flag, if it differs from the field's. ``choices``, ``default`` and
+    # ``limits`` go to ``Flag``; without a default, the default of the field is used.
     number_or_text, word = (read.read, read.word) if isinstance(read, OrWord) else (read, "")
     forms: dict[Any, Form] = {number: "number", integer: "integer"}
     form = forms.get(number_or_text, "text")
-    flag = Flag(name, help, metavar, default=default, choices=choices, form=form, word=word)
-    return option_of(flag, read)
+    more: dict[str, Any] = {"default": default, "choices": choices, "limits": limits}
+    return option_of(Flag(name, help, metavar, form=form, word=word, **more), read)
 
 
 def option_of(flag: Flag, read: Callable[[str, str], Any] = as_text) -> dict[str, Any]:
@@ -304,6 +322,12 @@ class OrWord:
     def __call__(self, name: str, text: str) -> float | str:
         """Returns the number or the word."""
         return text if text == self.word else self.read(name, text, f"or {self.word!r}")
+
+
+def check_options(options: Any) -> None:
+    """Refuses a field of a dataclass with a number that is not in the range of its flag."""
+    for field, flag, _ in _options(type(options)):
+        flag.check(getattr(options, field), field)
 
 
 def flags_of(*options: type[Any]) -> tuple[Flag, ...]:

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag, number, number_flag
+from beam_dp.privacy import guarantee
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+
+MAX_RECORDS = 2**40
 
 INPUT = Flag(
     "input",
@@ -76,6 +79,7 @@ MOST_RECORDS_PER_UNIT = integer_flag(
     "most_records_per_unit",
     f"the largest number that --{MAX_RECORDS_PER_UNIT.name} {DISCOVER} may choose, from 2 to 2^40",
     "M",
+    limits={"least": 2, "most": guarantee.MAX_RECORDS_PER_UNIT},
 )
 NUM_RECORDS = integer_flag(
     "num_records",
@@ -83,6 +87,7 @@ NUM_RECORDS = integer_flag(
     "N|noisy",
     True,
     word="noisy",
+    limits={"least": 1, "most": MAX_RECORDS, "note": " or 'noisy'"},
 )
 CALIBRATION = Flag(
     "calibration",
@@ -151,12 +156,14 @@ NUM_SYNTHETIC_RECORDS = integer_flag(
     "the number of records to release, if it is not the number of records in the data; answers are"
     " scaled to the data",
     "N",
+    limits={"least": 1, "most": MAX_RECORDS},
 )
 EXPECT_RECORDS = integer_flag(
     "expect_records",
     "roughly how many records you expect: if the released number is far from it, a warning"
     " appears on this terminal only",
     "N",
+    limits={"least": 1, "most": MAX_RECORDS},
 )
 OUTPUT = Flag(
     "output",
@@ -165,6 +172,8 @@ OUTPUT = Flag(
     True,
 )
 
+# Each flag with another one that it needs.
+PAYMENT = {"ledger": "dataset_id", "dataset_id": "ledger", "purpose": "ledger", "who": "ledger"}
 COMMON = (
     INPUT,
     INPUT_FORMAT,

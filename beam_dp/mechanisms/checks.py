@@ -22,14 +22,13 @@ CALIBRATION = option_of(shared.CALIBRATION)
 FAILURE_PROBABILITY = option(
     "the probability that a stated bound fails, > 0 and < 1", "B", number, default="0.05"
 )
-MAX_RECORDS = 2**40
 MAX_SPARSITY = 2**31  # keys in a query
 
 
 def check_num_records(num_records: NumRecords, guarantee: Guarantee) -> None:
     """Refuses an invalid number of records, and ``"noisy"`` under ``replace_one``."""
     if num_records != "noisy":
-        checked_integer("num_records", num_records, 1, MAX_RECORDS, note=" or 'noisy'")
+        checked_integer("num_records", num_records, 1, shared.MAX_RECORDS, note=" or 'noisy'")
     elif guarantee.neighboring is Neighboring.REPLACE_ONE:
         condition = "must be a number: it is public under replace_one"
         raise InputError("num_records", num_records, condition)

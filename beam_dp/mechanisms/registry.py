@@ -16,7 +16,8 @@ from beam_dp.checks import check_choice, check_is, checked_integer
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, flags_of
-from beam_dp.mechanisms.checks import MAX_RECORDS, NumRecords, Progress
+from beam_dp.flags.shared import MAX_RECORDS
+from beam_dp.mechanisms.checks import NumRecords, Progress
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.marginals.plan import (

@@ -9,8 +9,8 @@ from typing import Any
 
 from beam_dp.checks import check_is, checked_integer, checked_number
 from beam_dp.errors import InputError, magnitude
+from beam_dp.flags.shared import MAX_RECORDS
 from beam_dp.mechanisms.checks import (
-    MAX_RECORDS,
     MAX_SPARSITY,
     NumRecords,
     check_failure_probability,

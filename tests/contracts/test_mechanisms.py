@@ -30,8 +30,8 @@ from tiny import (
 
 import beam_dp as dp
 from beam_dp import mechanisms
+from beam_dp.flags.shared import MAX_RECORDS
 from beam_dp.mechanisms import registry
-from beam_dp.mechanisms.checks import MAX_RECORDS
 from beam_dp.mechanisms.contract import Plan, check_promise
 from beam_dp.mechanisms.marginals import measure_all, rounds, selection
 from beam_dp.mechanisms.online import plan as online, private_mw

@@ -10,7 +10,7 @@ from kinds_of_releases import COUNTS, DOMAIN, guarantee, number_of
 
 import beam_dp as dp
 from beam_dp.domain import discover
-from beam_dp.mechanisms import checks
+from beam_dp.flags import shared
 from beam_dp.mechanisms.contract import check_promise
 from beam_dp.mechanisms.marginals import plan as plans, synthesis
 from beam_dp.mechanisms.marginals.measure_all import measure_all_plan
@@ -100,7 +100,7 @@ def test_rejects_measurements_that_cannot_keep_the_promise(kinds, delta, line):
 
 def test_verification_repeats_the_numbers_of_the_mechanisms():
     copies = {
-        verdict.MAX_RECORDS: checks.MAX_RECORDS,
+        verdict.MAX_RECORDS: shared.MAX_RECORDS,
         verdict.MAX_ARRAY_CELLS: plans.MAX_CELLS,
         verdict.MAX_TREE_RECORDS: plans.MAX_CANDIDATES,
         verdict.ROUNDING_SHARE: synthesis._ROUNDING_SHARE,

@@ -6,10 +6,9 @@ import dataclasses
 import math
 from typing import ClassVar, Literal
 
-from beam_dp.checks import checked_integer, checked_number
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import OrWord, integer, number, option
+from beam_dp.flags.flag import OrWord, check_options, integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.checks import Calibration, NumRecords
 from beam_dp.mechanisms.marginals import plan as plans
@@ -44,16 +43,13 @@ MAX_UNIT_COST = option(
     " by chance",
     "C",
     OrWord(number, "planned"),
+    limits={"least": 1, "note": " or 'planned'"},
 )
 
 
 def check_max_unit_cost(max_unit_cost: UnitCost | None, calibration: str) -> None:
-    """Refuses an invalid ``max_unit_cost``."""
-    if max_unit_cost is None:
-        return
-    if max_unit_cost != "planned":
-        checked_number("max_unit_cost", max_unit_cost, least=1, note=" or 'planned'")
-    if calibration == "textbook":
+    """Refuses a ``max_unit_cost`` that the calibration does not have."""
+    if max_unit_cost is not None and calibration == "textbook":
         condition = "must be left out with calibration textbook, which measures no residuals"
         raise InputError("max_unit_cost", max_unit_cost, condition)
 
@@ -227,6 +223,7 @@ class Gaussian(plans.Mechanism):
 
     def __post_init__(self) -> None:
         checks.check_calibration(self.calibration)
+        check_options(self)
         check_max_unit_cost(self.max_unit_cost, self.calibration)
 
     def plan(
@@ -341,6 +338,7 @@ class MWEM(plans.Mechanism):
             " workload fits one model",
             "T",
             OrWord(integer, "annealed"),
+            limits={"least": 1, "most": 100_000, "note": " or 'annealed'"},
         ),
     )
     calibration: Calibration = dataclasses.field(default="tight", metadata=checks.CALIBRATION)
@@ -352,6 +350,7 @@ class MWEM(plans.Mechanism):
             " the budget, finds the error below this share of all records, 0 < A <= 1",
             "A",
             number,
+            limits={"above": 0, "most": 1, "note": ", a share of the records"},
         ),
     )
     name: ClassVar[str] = "mwem"
@@ -359,24 +358,19 @@ class MWEM(plans.Mechanism):
 
     def __post_init__(self) -> None:
         checks.check_calibration(self.calibration)
+        check_options(self)
         rounds = self.num_rounds
-        if rounds == "annealed":
-            if self.calibration == "textbook":
-                raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
-        elif rounds is not None:
-            checked_integer("num_rounds", rounds, 1, 100_000, note=" or 'annealed'")
+        if rounds == "annealed" and self.calibration == "textbook":
+            raise InputError("num_rounds", rounds, "must be a number in the textbook algorithm")
         check_max_unit_cost(self.max_unit_cost, self.calibration)
         if self.max_unit_cost is not None and rounds is not None:
             condition = (
                 "must be left out with num_rounds, because rounds choose their own measurements"
             )
             raise InputError("max_unit_cost", self.max_unit_cost, condition)
-        if self.stop_below is not None:
-            share = ", a share of the records"
-            checked_number("stop_below", self.stop_below, above=0, most=1, note=share)
-            if self.calibration != "textbook":
-                condition = "must be left out without --calibration textbook"
-                raise InputError("stop_below", self.stop_below, condition)
+        if self.stop_below is not None and self.calibration != "textbook":
+            condition = "must be left out without --calibration textbook"
+            raise InputError("stop_below", self.stop_below, condition)
 
     def plan(
         self, domain: Domain, workload: Workload, guarantee: Guarantee, num_records: NumRecords

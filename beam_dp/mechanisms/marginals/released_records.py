@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain, Names
-from beam_dp.mechanisms.checks import MAX_RECORDS
+from beam_dp.flags.shared import MAX_RECORDS
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords

@@ -12,9 +12,9 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from beam_dp.checks import checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import integer, number, option
+from beam_dp.flags import shared
+from beam_dp.flags.flag import check_options, integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.contract import AnswersPlan
 from beam_dp.mechanisms.sparse_vector import (
@@ -64,6 +64,7 @@ class OnlinePlan(AnswersPlan):
             "the number of distinct queries that get error bounds; by default all of --queries",
             "K",
             integer,
+            limits={"least": 1, "most": MAX_ABOVE},
         )
     )
     failure_probability: float = dataclasses.field(metadata=checks.FAILURE_PROBABILITY)
@@ -74,6 +75,7 @@ class OnlinePlan(AnswersPlan):
             " smallest bound",
             "A",
             number,
+            limits={"least": 1e-9, "below": 1, "note": ", a share of the records"},
         )
     )
     max_updates: int | None = dataclasses.field(
@@ -81,6 +83,7 @@ class OnlinePlan(AnswersPlan):
             "the largest number of updates; by default the number that --max_error needs",
             "C",
             integer,
+            limits={"least": 1, "most": MAX_ABOVE},
         )
     )
 
@@ -101,7 +104,7 @@ class OnlinePlan(AnswersPlan):
 
         The number of records changes how the budget is split, but not the total loss.
         """
-        number = checks.MAX_RECORDS if self.num_records == "noisy" else self.num_records
+        number = shared.MAX_RECORDS if self.num_records == "noisy" else self.num_records
         noise = self.settle(number).noise.to_json()
         return online_steps(self.guarantee, noise, self.count_scale)
 
@@ -204,17 +207,13 @@ def ready(plan: PlanT) -> PlanT:
     """Returns the plan with its privacy loss; refuses a plan that can't be carried out."""
     checks.check_calibration(plan.calibration)
     check_accuracy(1, plan.num_questions, plan.failure_probability)
-    if plan.max_updates is not None:
-        checked_integer("max_updates", plan.max_updates, 1, MAX_ABOVE)
-    if plan.max_error is not None:
-        share = ", a share of the records"
-        checked_number("max_error", plan.max_error, least=1e-9, below=1, note=share)
+    check_options(plan)
     if plan.calibration == "textbook" and plan.max_updates is not None:
         condition = "must be 'tight' with max_updates"
         raise InputError("calibration", plan.calibration, condition)
     checks.check_num_records(plan.num_records, plan.guarantee)
     # Calculating the settings here refuses impossible settings before a run starts.
-    settings = plan.settle(checks.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
+    settings = plan.settle(shared.MAX_RECORDS if plan.num_records == "noisy" else plan.num_records)
     if plan.num_records != "noisy":
         return dataclasses.replace(plan, loss=settings.noise.loss)
     plan.settle(1)
@@ -293,7 +292,7 @@ class _Choice:
 
 @functools.lru_cache(maxsize=64)
 def _settle(plan: OnlinePlan, num_records: int) -> Settings:
-    total = min(max(1, num_records), checks.MAX_RECORDS)
+    total = min(max(1, num_records), shared.MAX_RECORDS)
     guarantee = _of_answers(plan)
     beta, total_bound = plan.failure_probability, 0.0
     if plan.count_scale is not None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import integer, integer_flag, option, option_of
+from beam_dp.flags.flag import integer, option
 from beam_dp.hashing.keys import HashKey
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.resources import sketch_bytes
@@ -40,20 +40,15 @@ from beam_dp.releases.sketches.verify import sketch_steps
 from beam_dp.secret.summaries.projection import MAX_PROJECTION_WIDTH, Projection
 from beam_dp.secret.summaries.sparse_counts import ElementCounts
 
-
-def _width(name: str, text: str) -> int:
-    """Reads a number of cells."""
-    width = integer(name, text)
-    check_width(width, name)
-    return width
-
-
 DEFAULT_SIZE = 2**20
 # The flag gives the number of cells, which determines the width of the projection.
-_SIZE_FLAG = integer_flag(
-    "size", "the largest number of values in the release; by default 2^20", "N"
+SIZE = option(
+    "the largest number of values in the release; by default 2^20",
+    "N",
+    integer,
+    name="size",
+    limits={"least": 1, "most": MAX_PROJECTION_WIDTH},
 )
-SIZE = option_of(_SIZE_FLAG, _width)
 NUM_ROWS = option(
     "count_sketch and hybrid: the number of rows of the sketch, an odd number", "S", integer
 )

@@ -11,10 +11,11 @@ from typing import ClassVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_is, checked_integer, checked_number
+from beam_dp.checks import check_is, checked_number
 from beam_dp.domain.universe import Domain, Names
 from beam_dp.errors import InputError, magnitude
-from beam_dp.flags.flag import integer, number, option
+from beam_dp.flags import shared
+from beam_dp.flags.flag import check_options, integer, number, option
 from beam_dp.mechanisms import checks
 from beam_dp.mechanisms.checks import Calibration
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_request
@@ -86,7 +87,7 @@ class SmallDBPlan(MarginalsPlan):
             total = int(self.num_records)
         else:
             noisy = noise.laplace(counts.sum(keepdims=True), parameters.total_scale)
-            limit = min(checks.MAX_RECORDS, MAX_ANSWER // (parameters.size * denominator))
+            limit = min(shared.MAX_RECORDS, MAX_ANSWER // (parameters.size * denominator))
             total = min(max(int(noisy[0]), 1), limit)
         if progress is not None:
             progress("records", 1, 1)
@@ -193,7 +194,10 @@ class SmallDB(Mechanism):
     size: int | None = dataclasses.field(
         default=None,
         metadata=option(
-            "small_db: the number of released records; or give --max_error_fraction", "M", integer
+            "small_db: the number of released records; or give --max_error_fraction",
+            "M",
+            integer,
+            limits={"least": 1, "most": MAX_SIZE},
         ),
     )
     max_error_fraction: float | None = dataclasses.field(
@@ -203,6 +207,7 @@ class SmallDB(Mechanism):
             " 0 < A <= 1",
             "A",
             number,
+            limits={"above": 0, "most": 1},
         ),
     )
     vc_dimension: int | None = dataclasses.field(
@@ -211,6 +216,7 @@ class SmallDB(Mechanism):
             "small_db: the VC dimension of 0/1 queries; by default it is computed or bounded",
             "V",
             integer,
+            limits={"least": 0},
         ),
     )
     sampler: SamplerName = dataclasses.field(
@@ -233,12 +239,7 @@ class SmallDB(Mechanism):
             given = "nothing" if self.size is None else self.size
             condition = "must be given, or max_error_fraction, but not both"
             raise InputError("size", given, condition)
-        if self.size is not None:
-            checked_integer("size", self.size, 1, MAX_SIZE)
-        if self.max_error_fraction is not None:
-            checked_number("max_error_fraction", self.max_error_fraction, above=0, most=1)
-        if self.vc_dimension is not None:
-            checked_integer("vc_dimension", self.vc_dimension, 0)
+        check_options(self)
         checked_number("failure_probability", self.failure_probability, above=0, below=1)
 
     def plan(

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Literal, get_args
 
 from beam_dp.checks import checked_integer, checked_number
-from beam_dp.mechanisms.checks import MAX_RECORDS, check_failure_probability
+from beam_dp.flags.shared import MAX_RECORDS
+from beam_dp.mechanisms.checks import check_failure_probability
 
 Calibration = Literal["tight", "textbook"]
 CALIBRATIONS: tuple[Calibration, ...] = get_args(Calibration)

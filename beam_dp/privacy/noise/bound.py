@@ -7,10 +7,12 @@ import functools
 import math
 import sys
 from fractions import Fraction
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 
 # Below this point erfc is close to the smallest double, and six terms of the series suffice.
 _FAR = -30.0
@@ -327,6 +329,8 @@ def tail_limits(
 
     If Z is the noise, P(Z >= distance) is at most limit / 2^64.
     """
+    import numpy as np  # a ledger needs no numpy
+
     is_rare = (distances > 0) & (kind == "laplace" or scale >= _LEAST_SIGMA)
     away = np.where(is_rare, distances, 1).astype(np.float64)
     if kind == "laplace":
