@@ -125,7 +125,8 @@ def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     texts = tuple(choices)
     if value not in texts:
         *others, last = map(repr, texts)
-        raise InputError(name, value, f"must be {', '.join(others)} or {last}")
+        condition = f"must be {', '.join(others)}{' or ' * bool(others)}{last}"
+        raise InputError(name, value, condition)
 
 
 def check_is(name: str, value: object, *kinds: type[Any], methods: tuple[str, ...] = ()) -> None:

@@ -64,6 +64,7 @@ def release(
     records_format: Literal["avro", "parquet", "csv"] = "avro",
     num_synthetic_records: int | None = None,
     start_from: Any = None,
+    bin_sums: bool = True,
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
     dataset_id: str = "",
@@ -108,6 +109,7 @@ def release(
         records_format: see ``ReleaseSyntheticDatabase``.
         num_synthetic_records: see ``ReleaseSyntheticDatabase``.
         start_from: see ``ReleaseSyntheticDatabase``.
+        bin_sums: see ``ReleaseSyntheticDatabase``.
         output: a directory to which the release is also written, as by ``write_release``.
         ledger: the ledger that pays before noise is drawn; the card then names the entry.
         dataset_id: the dataset whose budget pays.
@@ -147,6 +149,7 @@ def release(
         records_format=records_format,
         num_synthetic_records=num_synthetic_records,
         start_from=start_from,
+        bin_sums=bin_sums,
     )
     records = Table(table)
     guarantee = _guarantee(guarantee, epsilon, privacy_unit)
@@ -291,8 +294,8 @@ def _counted(plan: StagePlan, batches: Iterable[pa.RecordBatch]) -> Any:
         return counted_values(plan.columns, plan.whole, batches)
     if isinstance(plan, RecordsPlan):
         return counted_units(plan.declared, plan.whole.privacy_unit, plan.max_records, batches)
-    accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
-    domain, unit, as_cells = plan.domain, plan.guarantee.privacy_unit, accumulator.as_cells
+    accumulator = MarginalsAccumulator(plan.counted, plan.summary_tables)
+    domain, unit, as_cells = plan.counted, plan.guarantee.privacy_unit, accumulator.as_cells
     if plan.left_out is None:
         encoded = (encode_records(domain, unit, as_cells, batch) for batch in batches)
         return _summary(accumulator, encoded, domain, plan.guarantee, plan.unit_costs), None

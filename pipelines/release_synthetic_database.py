@@ -54,6 +54,7 @@ FLAGS = (
     MOST,
     shared.COUNT_LEFT_OUT,
     shared.EXPECT_RECORDS,
+    shared.WITHOUT_BIN_SUMS,
     shared.WITHIN_BINS,
     shared.RECORDS_FORMAT,
     shared.NUM_SYNTHETIC_RECORDS,
@@ -160,6 +161,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
             num_synthetic_records=None if rows is None else integer("num_synthetic_records", rows),
             start_from=start_records(given, declared),
             queries=given["workload"],
+            bin_sums="without_bin_sums" not in given,
         )
 
     stages = Stages(

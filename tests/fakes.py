@@ -53,6 +53,11 @@ class NoPrivacyPlan(Plan):
     unit_costs: None = None
     num_synthetic_records: None = None
     num_rows_from_noise: float = 0.0
+    bin_sums: None = None
+
+    @property
+    def counted(self) -> dp.Domain:
+        return self.domain
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -231,6 +231,7 @@ ALLOWED = (
     (r"fit\.(steps|estimated_cell_error)", ".*", "how the fit went: chance has a part in it"),
     (r"fit\.mismatch", SCALED, "nothing but the attributes is fitted"),
     (r"measurements\.distances\..*|fit\.start_distance", "x.*", "noisy draws"),
+    (r"bin_sums\.sums\.#", ".*", "noisy draws, which move numbers within their bins"),
     (r"parameters\.start_from", "other text", "a name"),
     (r"parameters\.max_tree_cells", ".*", "a limit of sizes"),
     (r"parameters\.(sized_by|sampler.*|num_distinct_.*|num_multisets|vc_.*)", ".*", "of a search"),

@@ -27,7 +27,9 @@ from beam_dp.releases.files.commit import Draw
 from beam_dp.releases.intervals.files import TABLE_SCHEMA
 from beam_dp.releases.release import LeftOut, Release
 from beam_dp.releases.sketches.release import NoisyCounts, NoisySketch, SparseRelease
+from beam_dp.releases.synthetic_database.bin_sums import BinSums
 from beam_dp.releases.synthetic_database.files import SCHEMAS
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
 from beam_dp.releases.synthetic_database.records_avro import records_schema
 from beam_dp.releases.windows.files import TABLE_SCHEMA as WINDOW_SCHEMA
 from beam_dp.storage.avro import (
@@ -117,6 +119,11 @@ TWO_RECORDS = domain_from_json(
         ]
     }
 )
+SUMS = BinSums(
+    measured := MeasuredTable(("c",), "bin_sums", "discrete_laplace", 2.0**21, 2**20),
+    np.array([3.5, -1.25]),
+    measured.variance**0.5,
+)
 ONE = b"\x00\x02\x02x" + struct.pack("<d", 0.5) + b"\x00"  # a record as Avro writes it
 TWO = b"\x00\x04\x02x" + struct.pack("<d", 0.5) + b"\x00"
 
@@ -147,6 +154,7 @@ EXAMPLES: dict[str, Callable[[], Release]] = {
     "left out": lambda: release_of(IMPOSSIBLE, left_out=left_out_of(IMPOSSIBLE)),
     "two records": lambda: release_of(TWO_RECORDS, num_records=2),
     "drawn in bins": lambda: release_of(TWO_RECORDS, within_bins="uniform"),
+    "sums in bins": lambda: release_of(TWO_RECORDS, within_bins="density", bin_sums=SUMS),
     "intervals": lambda: intervals_of(("windows", "discrete_laplace")),
     "sine": lambda: intervals_of(("sine", "discrete_gaussian")),
     "sketch": lambda: sketch_of(3 * 2**10),

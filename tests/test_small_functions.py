@@ -147,7 +147,7 @@ def counted_leaves(attribute: dp.NumericAttribute, values: list[Any]) -> list[fl
 def counted_and_sent(domain: dp.Domain, tables: Any) -> tuple[bool, int, bool]:
     """Whether cells are counted, how many cells are sent, and whether not many more are counted."""
     accumulator = MarginalsAccumulator(domain, tables)
-    num_counted = sum(counts.num_cells for counts in accumulator.create())
+    num_counted = sum(counts.num_cells for counts in accumulator.create()[0])
     is_bounded = num_counted <= max(3 * 2**24, accumulator.num_cells)
     return accumulator.as_cells, accumulator.num_cells, is_bounded
 

@@ -117,6 +117,10 @@ def _print(draft: DomainDraft, output: str) -> None:
         print('Each level costs accuracy. Remove "nullable" where null cannot occur, or use')
         print("--null none if it occurs nowhere.")
         print()
+    if any(item["type"] == "numeric" for item in draft.attributes):
+        print("Averages are only as good as bins are narrow, in groups above all: where bins are")
+        print("wider than the noise, their widths decide the error.")
+        print()
     if untyped := [str(item["name"]) for item in draft.attributes if item["type"] == DISCOVER]:
         words = f"A release finds the types of {some(untyped)}, for a part of epsilon."
         console.print(plain_text(words))

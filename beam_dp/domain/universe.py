@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,6 +19,7 @@ from beam_dp.domain.impossible import (
     read_combinations,
     restrict_combinations,
 )
+from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.errors import InputError, shown
 
 Names = tuple[str, ...]  # of attributes
@@ -60,6 +61,8 @@ class Domain:
     attributes: tuple[Attribute, ...]
     impossible: tuple[Impossible, ...] = ()
     types_from: str = ""
+    # Numeric attributes of which records also have a place within their bin, when they are counted.
+    placed: tuple[NumericAttribute, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_types_from(self.types_from)

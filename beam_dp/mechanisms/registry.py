@@ -17,6 +17,7 @@ from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import Flag, flags_of
 from beam_dp.flags.shared import MAX_RECORDS
+from beam_dp.mechanisms.bin_sums import with_bin_sums
 from beam_dp.mechanisms.checks import NumRecords, Progress
 from beam_dp.mechanisms.contract import AnswersPlan, check_promise
 from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
@@ -33,6 +34,7 @@ from beam_dp.privacy.loss import Loss
 from beam_dp.queries.linear_workload import LinearWorkload
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.earlier_stage import PaidTogether
+from beam_dp.releases.synthetic_database.bin_sums import BinSums
 from beam_dp.releases.synthetic_database.records import check_records_format
 from beam_dp.releases.synthetic_database.shards import WITHIN_BINS
 
@@ -103,6 +105,7 @@ class ReleaseOptions(PaidTogether):
     num_synthetic_records: int | None = None
     start_from: Any = None
     queries: str | None = None
+    bin_sums: bool = True
     # The loss that was paid before the records per unit were known; the plan then states it.
     paid: Loss | None = None
 
@@ -156,15 +159,18 @@ def candidate_plan(
         guarantee = discovered.main
     share = LEFT_OUT_SHARE if options.count_left_out else 0
     part, _ = Budget.of(guarantee, "pure").split(share)
-    plan = _plan_of(mechanism, domain, workload, part, options)
-    check_is("mechanism", plan, MarginalsPlan, methods=("release",))
     start = options.start_from
-    if start is not None:
-        records = StartingRecords.of(start, domain)
-        if not plan.fits_tables:
+    records = None if start is None else StartingRecords.of(start, domain)
+
+    def alone(guarantee: Guarantee) -> MarginalsPlan:
+        plan = _plan_of(mechanism, domain, workload, guarantee, options)
+        check_is("mechanism", plan, MarginalsPlan, methods=("release",))
+        if records is not None and not plan.fits_tables:
             condition = f"must be left out with {mechanism.name} here: it fits no tables"
             raise InputError("start_from", records.source, condition)
-        plan = plan.starting_from(records)
+        return plan if records is None else plan.starting_from(records)
+
+    plan = with_bin_sums(alone, domain, part) if options.bin_sums else alone(part)
     rows = options.num_synthetic_records
     if rows is not None:
         if plan.sets_num_rows:
@@ -242,8 +248,11 @@ def draw_database(
     card then states.
     """
     together = {**plan.earlier, "guarantee": plan.promised} if plan.earlier else {}
+    release = plan.release(summary, noise, progress)
+    if (sums := plan.bin_sums) is not None:
+        together["bin_sums"] = BinSums(sums, sums.draw(summary, noise), sums.variance**0.5)
     return dataclasses.replace(
-        plan.release(summary, noise, progress),
+        release,
         records_format=plan.records_format,
         within_bins=plan.within_bins,
         **together,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.attributes import Attribute
-from beam_dp.domain.ordered import BinnedAttribute
+from beam_dp.domain.ordered import BinnedAttribute, NumericAttribute
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import FlagError, number, refused
@@ -63,7 +63,7 @@ _ABOUT_COUNTS = (
     " error bars. A number below 0 is noise."
 )
 _WITHIN_BINS = (
-    " Values within bins were drawn from the bins alone: only the bin carries information."
+    " Values within bins were drawn: only the bin, and perhaps its mean, carries information."
 )
 _ABOUT_PAIRS = "All is computed from the model, which can make pairs look weaker or stronger."
 _LABEL_LETTERS = 44  # for all shown labels of an attribute, so that a row fits in 80 columns
@@ -175,7 +175,8 @@ def _bins_facts(release: SyntheticDatabase) -> dict[str, str]:
     if not any(isinstance(attribute, BinnedAttribute) for attribute in release.domain):
         return {}
     how = "uniformly" if release.within_bins == "uniform" else "more often beside fuller bins"
-    drawn = f"drawn within their bins, {how}; only the bin carries information"
+    known = "the bin" if release.bin_sums is None else "the bin, or its measured mean,"
+    drawn = f"drawn within their bins, {how}; only {known} carries information"
     return {"values": drawn if release.positions else "the middles of their bins"}
 
 
@@ -272,7 +273,10 @@ def report(release: SyntheticDatabase, truth: Truth | None) -> Told:
     singles = range(domain.num_attributes)
     answers, total = RecordAnswers(release), max(release.represented, 1)
     max_records = release.limited_guarantee.max_records_per_unit
-    about = _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
+    columns = [column.name for column in domain if isinstance(column, NumericAttribute)]
+    wide = [name for name in columns if _wide_bins(release.query().mean(name))]
+    about = f"Averages of {some(wide)}: their bins are wider than the noise. " if wide else ""
+    about += _ABOUT_COUNTS + (_WITHIN_BINS if release.positions else "")
     if (scale := release.fitted.scale) != 1:
         about += f" One row of the copy stands for {scale:,.3g} records."
     ends = {
@@ -554,12 +558,23 @@ def print_answers(table: questions.AnswerTable, limit: int) -> None:
             ]
             rows.append((*groups, *answers, (row["error"] or "no error bar").replace("_", "-")))
     columns = (*names, *(_BARS[bar] for bar in bars), "error")
+    print_wrapped(_wide_bins(table))
     print_table(columns, rows, range(len(names) - 1, len(columns) - 1))
     print_shown(len(rows), len(table), "rows")
     has_proof = any(bound is not None for bound in table.columns.get("bound", ()))
     of = next(iter(table.columns.get("of", [""])))
     words = [*_how_to_read(kinds - {None}, bars, of, has_proof=has_proof), *sorted(reasons)]
     print_wrapped("; ".join(words) + "." * bool(words))
+
+
+def _wide_bins(table: questions.AnswerTable) -> str:
+    """Returns a sentence if the bins of a column move an answer more than the noise does."""
+    bars = zip(table.columns.get("within_bins", ()), table.columns.get("margin", ()), strict=False)
+    if not any(margin is not None and 2 * within > margin for within, margin in bars):
+        return ""
+    widest = some([*dict.fromkeys(filter(None, table.columns.get("widest_bin", ())))])
+    more = f"; more than half of it may come from {widest}" if widest else ""
+    return f"Bins are wider than the noise: they make most of an error{more}."
 
 
 def _how_to_read(

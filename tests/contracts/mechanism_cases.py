@@ -31,6 +31,7 @@ from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
 
 import beam_dp as dp
 from beam_dp.hashing.keys import universe_elements
+from beam_dp.mechanisms.bin_sums import with_bin_sums
 from beam_dp.mechanisms.discovery.records_per_unit import plan_records
 from beam_dp.mechanisms.intervals import (
     GAUSSIAN,
@@ -49,8 +50,9 @@ from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.reader import LinearQueries
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.kinds import release_to_bytes
+from beam_dp.releases.synthetic_database.bin_sums import GRID as GRID_OF_BINS, BinSums
 from beam_dp.secret.encoding.open_values import GRID
-from beam_dp.secret.summaries.histogram import Histogram
+from beam_dp.secret.summaries.histogram import Histogram, Marginals
 from beam_dp.secret.summaries.projection import Projection
 from beam_dp.secret.summaries.sparse_counts import ElementCounts, KeyCounts, ValueCounts
 
@@ -326,6 +328,32 @@ def plan_of_left_out(guarantee: dp.Guarantee) -> Any:
     return plan_left_out(domain_of(2, 2, 2, 2, 2, 2), whole, Loss.pure(main.epsilon))
 
 
+ENDS = dp.Domain((dp.NumericAttribute("x", (0, 1, 3, 4), clip=True),))
+
+
+def plan_with_sums(guarantee: dp.Guarantee) -> Any:
+    workload, number = workload_of(ENDS, 1), number_of(guarantee)
+    plan = with_bin_sums(lambda g: dp.MWEM().plan(ENDS, workload, g, number), ENDS, guarantee)
+    if plan.bin_sums is None:
+        raise dp.InputError("epsilon", guarantee.epsilon, "is too small for sums")
+    return plan
+
+
+def draw_sums(plan: Any, counts: Counts, noise: NoiseSource) -> Any:
+    """Records at either end of three bins."""
+    low, high = counts.reshape(3, 2).T
+    exact = Marginals(ENDS, {("x",): low + high, (): np.array((low + high).sum())})
+    sums = dataclasses.replace(exact, bin_sums=(high - low) * (GRID_OF_BINS // 2))
+    release = plan.release(exact, noise)
+    noisy = plan.bin_sums.draw(sums, noise), plan.bin_sums.variance**0.5
+    return release and dataclasses.replace(release, bin_sums=BinSums(plan.bin_sums, *noisy))
+
+
+def sums_away(release: Any, counts: Counts) -> NDArray[np.float64]:
+    low, high = counts.reshape(3, 2).T
+    return np.asarray(release.bin_sums.sums - (high - low) / 2)
+
+
 ALL = 100  # a number of records that is public
 COINS: dict[str, Any] = {"least_on_data": None, "face": records_apart, "errors": None}
 CASES: dict[str, Case] = {
@@ -444,6 +472,13 @@ CASES: dict[str, Case] = {
         draw_records,
         errors=lambda release, counts: release.histogram() - counts,
         least_on_data=None,
+    ),
+    "bin sums": Case(
+        plan_with_sums,
+        draw_sums,
+        errors=sums_away,
+        least=0.99,
+        least_on_data=0.98,  # no pair of neighbours moves the table and all of a sum
     ),
     "left out": Case(
         plan_of_left_out,

@@ -268,6 +268,7 @@ OWN: dict[str, dict[str, Case]] = {
     },
     "release_synthetic_database": {
         "most_records_per_unit": Case("20", others={**UNIT, **CHOICE}),
+        "without_bin_sums": Case(""),
         "within_bins": Case("midpoint"),
         "records_format": Case("csv", run),
         "num_synthetic_records": Case("40"),
@@ -275,7 +276,7 @@ OWN: dict[str, dict[str, Case]] = {
         "start_from": Case("FOLDER/earlier", base=starting(BASES["release_synthetic_database"])),
         "domain_share": Case("0.2", base=discovering),
         "num_rounds": Case("2"),
-        "max_unit_cost": Case("planned", others=UNIT),
+        "max_unit_cost": Case("planned", others={**UNIT, "without_bin_sums": ""}),
         "stop_below": Case(
             "0.9",
             others={

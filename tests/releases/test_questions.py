@@ -100,7 +100,7 @@ def test_whole_numbers_use_the_middle_integer_of_their_bin():
     domain = dp.Domain((dp.NumericAttribute("age", (0, 10, 20), whole=True),))
     promise = dp.Guarantee(20.0, 0, "add_or_remove_one", "record", 1)
     ages = pa.table({"age": [*range(10), *range(10, 21)] * 50})
-    release = dp.release(ages, domain, dp.marginals(domain, ways=1), promise)
+    release = dp.release(ages, domain, dp.marginals(domain, ways=1), promise, bin_sums=False)
     for condition, mean, within in (("age < 10", 4.5, 4.5), ("age >= 10", 15.0, 5.0)):
         row = only(release.query(condition).mean("age"))
         assert (row["mean_age"], row["within_bins"]) == pytest.approx((mean, within))

@@ -143,7 +143,7 @@ def test_many_small_tables_stay_within_the_limit(monkeypatch):
     """Merged up to 2^16 cells these pass the limit, apart or merged less they do not."""
 
     def num_counted() -> int:
-        return sum(counts.num_cells for counts in MarginalsAccumulator(domain, tables).create())
+        return sum(counts.num_cells for counts in MarginalsAccumulator(domain, tables).create()[0])
 
     domain = dp.Domain(tuple(dp.BooleanAttribute(f"a{i}") for i in range(60)))
     tables = list(itertools.islice(itertools.combinations(domain.names, 3), 0, None, 5))

@@ -41,10 +41,11 @@ class Measurement(MeasuredTable):
 
     def draw(self, marginals: Marginals, noise: NoiseSource) -> NDArray[np.float64]:
         """Returns the noisy table, in records. Only this step sees the exact tables."""
-        exact = marginals.marginal(self.names)
+        places = self.kind == "bin_sums"  # in grid units
+        exact = marginals.places(self.names) if places else marginals.marginal(self.names)
         if self.kind == "residual":
             exact = residual_query(exact, self.grid)
-        elif self.grid != 1:
+        elif self.grid != 1 and not places:
             exact = exact * np.int64(self.grid)
         draw = noise.laplace if self.distribution == "discrete_laplace" else noise.gaussian
         return draw(exact, self.scale) / self.grid

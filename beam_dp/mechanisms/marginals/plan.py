@@ -34,6 +34,7 @@ from beam_dp.privacy.guarantee import RECORD, Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.steps import Step
 from beam_dp.queries.workload import OfWorkload, Workload
+from beam_dp.releases.synthetic_database.bin_sums import placed_columns, sums_step
 from beam_dp.releases.synthetic_database.measured_tables import cell_variance, support_variances
 from beam_dp.releases.synthetic_database.noisy_tables import unit_costs
 from beam_dp.releases.synthetic_database.records import distinct_records
@@ -134,6 +135,7 @@ class MarginalsPlan(OfWorkload, Plan):
     within_bins: str = "midpoint"  # how values within a bin are written, one of ``WITHIN_BINS``
     records_format: str = "avro"  # one of ``RECORDS_FORMATS``
     num_synthetic_records: int | None = None  # the number of released records, if set by the user
+    bin_sums: Measurement | None = None  # of where numbers lie within their bins
     start_from: StartingRecords | None = None  # if ``fits_tables``, where the hypothesis starts
     asked: Any = None  # the request as the ledger's entry states it; None for ``workload``
 
@@ -155,6 +157,7 @@ class MarginalsPlan(OfWorkload, Plan):
             "domain": self.domain.to_json(),
             "workload": self.workload.to_json(),
             "parameters": self.public,
+            **({} if self.bin_sums is None else {"bin_sums": self.bin_sums.to_json()}),
         }
 
     def card(self) -> dict[str, Any]:
@@ -177,6 +180,12 @@ class MarginalsPlan(OfWorkload, Plan):
 
     def _asked(self) -> Any:
         return self.workload.to_json() if self.asked is None else self.asked
+
+    @property
+    def counted(self) -> Domain:
+        """The domain of records as they are counted, perhaps with their places within bins."""
+        placed = () if self.bin_sums is None else placed_columns(self.domain)
+        return dataclasses.replace(self.domain, placed=placed)
 
     @property
     def total_is_public(self) -> bool:
@@ -241,7 +250,8 @@ class MarginalsPlan(OfWorkload, Plan):
         steps = strategy_steps(self._charged(), self._drawn(), figures)
         for fault in figures.faults:
             raise InputError("mechanism", self.mechanism, f"must have a consistent plan: {fault}")
-        return steps
+        sums = () if self.bin_sums is None else (self.bin_sums,)
+        return [*steps, *(sums_step(measured, self.guarantee) for measured in sums)]
 
     def _charged(self) -> Strategy | None:
         """The parameters, without a cost limit that does not bound the kept records."""

@@ -24,6 +24,7 @@ from beam_dp.queries.workload import workload_from_json
 from beam_dp.releases.earlier_stage import earlier_releases
 from beam_dp.releases.files.card import Card, Payload, is_count
 from beam_dp.releases.synthetic_database import records_avro, records_columns
+from beam_dp.releases.synthetic_database.bin_sums import BinSums
 from beam_dp.releases.synthetic_database.measured_tables import (
     PROVED,
     IndependentTables,
@@ -206,6 +207,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
         "workload": workload_from_json(parsed["workload"], domain),
         "errors": dict(_error_of(entry, domain) for entry in parsed["errors"]),
         "left_out": card.left_out(domain),
+        "bin_sums": BinSums.from_json(parsed["bin_sums"], domain) if "bin_sums" in parsed else None,
         "plan": parsed["parameters"],
         **{name: parsed[name] for name in ("mechanism", "noise", "fit", "versions")},
     }

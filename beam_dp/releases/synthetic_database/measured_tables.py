@@ -45,7 +45,7 @@ from beam_dp.queries.dense_tables import marginal_tables
 from beam_dp.queries.linear import LiteralQuery, Product
 from beam_dp.queries.workload import Workload
 
-Kind = Literal["table", "residual"]
+Kind = Literal["table", "residual", "bin_sums"]
 Choice = Literal["beforehand", "once", "in_turn"]
 
 _FIELDS = ("attributes", "measured", "distribution", "scale", "grid", "standard_deviation")
@@ -72,7 +72,7 @@ class MeasuredTable:
     """One noisy measurement, described by public numbers."""
 
     names: Names
-    kind: Kind  # whether the whole table or its residual is measured
+    kind: Kind  # whether the whole table, its residual, or sums within bins are measured
     distribution: Distribution
     scale: float  # of the noise of a cell, in grid units
     grid: int = 1  # the number of grid units of one record
@@ -94,14 +94,16 @@ class MeasuredTable:
         }
 
     @classmethod
-    def from_json(cls, parsed: Any, domain: Domain) -> Self:
+    def from_json(
+        cls, parsed: Any, domain: Domain, kinds: Sequence[str] = ("table", "residual")
+    ) -> Self:
         """Returns the measurement that a card states."""
-        _check_fields("noise", parsed, _FIELDS)
+        _check_fields("noise" if "table" in kinds else kinds[0], parsed, _FIELDS)
         names = parsed["attributes"]
         axes = _axes_of(names, domain)
         if list(axes) != sorted(set(axes)):
             raise InputError("attributes", names, "must be distinct and in domain order")
-        check_choice("measured", parsed["measured"], ("table", "residual"))
+        check_choice("measured", parsed["measured"], kinds)
         check_choice("distribution", parsed["distribution"], DISTRIBUTIONS)
         scale = checked_number("scale", parsed["scale"], above=0)
         grid = checked_integer("grid", parsed["grid"], 1, MAX_GRID)

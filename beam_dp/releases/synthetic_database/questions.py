@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from beam_dp.queries.dense_tables import Vector, VectorQuery
 from beam_dp.queries.where import Mask, read_condition
 from beam_dp.releases import parts
 from beam_dp.releases.error_bars import FROM_NOISE, Estimate, weakest_kind
+from beam_dp.releases.synthetic_database.bin_sums import BinMeans
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.moments import (
     Column,
@@ -49,8 +50,9 @@ MAX_GROUPS = 2**16
 # The columns of answers; a group column with one of these names is renamed.
 BESIDE_ANSWERS = frozenset(
     ["standard_error", "margin", "bound", "within_bins", "low", "high", "of", "error", "reason"]
-)
+) | {"widest_bin"}
 FROM_NOISE_AND_BINS = "from noise and bins"
+_MOST_IN_BINS = 2**14  # counts of bins by group
 _MAX_SHOWN = 50  # the number of rows to print
 
 
@@ -153,6 +155,7 @@ class Question:
     bounded: ProvedBounds
     masks: Mapping[int, Mask]
     groups: tuple[str, ...] = ()
+    bins: Mapping[str, BinMeans] = field(default_factory=dict)
 
     def where(self, condition: str) -> Question:
         """Adds a condition, see ``read_condition``, that the records must satisfy."""
@@ -199,9 +202,10 @@ class Question:
         if widths is None:
             return self._table(f"sum_{name}", answers, axes=[axis], has_bounds=True)
         of_bins = answers[len(asked) :]
-        within = self._summed_widths(float(widths.max()), of_bins)
+        bins, sums, _ = self._in_bins(name, axis, widths)
+        within = np.minimum([*map(_most, of_bins)], sums).tolist()
         answers = [*map(_with_bins, answers, of_bins)]
-        return self._table(f"sum_{name}", answers, within, axes=[axis], has_bounds=True)
+        return self._table(f"sum_{name}", answers, within, bins, axes=[axis], has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
         """Returns the means of a column over the records whose value is neither null nor other."""
@@ -212,8 +216,10 @@ class Question:
             return self._table(f"mean_{name}", answers, axes=[axis])
         within = self._estimates.means(counted, axis, widths)
         least = widths[: self._domain.attributes[axis].num_levels].min()
-        bounds = np.clip([*map(_most, within)], least, widths.max()).tolist()
-        return self._table(f"mean_{name}", answers, bounds, axes=[axis])
+        bins, sums, numbers = self._in_bins(name, axis, widths)
+        bounds = np.clip([*map(_most, within)], least, widths.max())
+        bounds = np.minimum(bounds, sums / numbers).tolist()
+        return self._table(f"mean_{name}", answers, bounds, bins / numbers[:, None], axes=[axis])
 
     def share(self, condition: str) -> AnswerTable:
         """Returns the shares of the records that satisfy a condition on one attribute."""
@@ -397,6 +403,9 @@ class Question:
             values[: attribute.num_levels] = (low + high) / 2
             widths = np.zeros(attribute.size)
             widths[: attribute.num_levels] = (high - low) / 2
+            if (bins := self.bins.get(name)) is not None:
+                values[: attribute.num_levels] = bins.centers
+                widths[: attribute.num_levels] = bins.reach
             is_integer = isinstance(attribute, ordered.IntegerAttribute)
             return axis, values, None if is_integer else widths
         condition = "must be an integer or a numeric attribute"
@@ -409,34 +418,36 @@ class Question:
             condition += f"; for the share of a level ask for share({asked!r})"
         raise InputError("column", name, condition)
 
-    def _summed_widths(self, widest: float, summed: Sequence[Estimate]) -> list[float]:
-        """Returns the largest error of each group's sum due to unknown positions within bins.
+    def _in_bins(self, name: str, axis: int, widths: Vector) -> tuple[Vector, Vector, Vector]:
+        """Returns how far bins may move each group's sum of a column, and its number of records.
 
-        The error is at most the sum of half the widths of the records' bins, and at most the
-        largest half width times the number of records in the group or, if fewer, in all groups.
-
-        ``summed``: the sum of half the widths, per group.
+        By bin, shape (groups, bins), and together, shape (groups,), see ``BinMeans.margins``.
         """
-        counted, everybody = [*self._counted().values()], VectorQuery((), ())
-        *numbers, all_groups = self._estimates.of([*counted, everybody])
-        everything: float = self._estimates.fitted.num_represented
-        if all_groups.margin is not None:
-            everything = _most(all_groups)
-        return [
-            min(_most(width), widest * min(_most(number), everything))
-            for width, number in zip(summed, numbers, strict=True)
-        ]
+        levels = np.eye(self._domain.attributes[axis].num_levels, self._domain.shape[axis])
+        queries = [VectorQuery((), ()), *self._counted().values()]
+        bins = np.zeros((len(queries) - 1, len(levels)))
+        sums = np.full(len(bins), widths.max() * self._estimates.fitted.num_represented)
+        if len(queries) * len(levels) > _MOST_IN_BINS:
+            return bins, sums, np.ones(len(bins))
+        asked = [query.with_vectors({axis: level}) for query in queries for level in levels]
+        counts = np.array([answer.value for answer in self._estimates.of(asked)])
+        everybody, *groups = np.maximum(counts.reshape(-1, len(levels)), 0.0)
+        bins = groups * widths[: len(levels)]
+        if name in self.bins:
+            bins, sums = self.bins[name].margins(np.array(groups), everybody)
+        return bins, sums, np.maximum(np.sum(groups, axis=1), 1.0)
 
     def _table(
         self,
         name: str,
         answers: Sequence[Estimate],
         within: Sequence[float] | None = None,
+        by_bin: Vector | None = None,
         *,
         axes: Sequence[int] = (),
         has_bounds: bool = False,
     ) -> AnswerTable:
-        """Returns a table of answers, whose margins do not yet include those ``within`` bins."""
+        """Returns a table of answers, whose margins lack those within bins, given also by bin."""
         bars = list(zip(answers, within or [0.0] * len(answers), strict=True))
         columns: dict[str, Sequence[Any]] = {
             name: [answer.value for answer in answers],
@@ -447,6 +458,12 @@ class Question:
             columns["bound"] = [answer.bound for answer in answers]
         if within is not None:
             columns["within_bins"] = within
+        if by_bin is not None:
+            label = self._domain.attributes[axes[0]].label
+            halves = [(margin or math.inf) / 2 for margin in columns["margin"]]
+            widest = zip(by_bin.argmax(axis=1).tolist(), by_bin.max(axis=1), halves, strict=True)
+            names = [label(place) if most > half else "" for place, most, half in widest]
+            columns |= {"widest_bin": names} if any(names) else {}
         limits = [_of(self._domain.attributes[axis]) for axis in axes]
         of = " and ".join(filter(None, limits))
         if of:

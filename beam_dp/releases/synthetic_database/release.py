@@ -26,6 +26,7 @@ from beam_dp.queries.workload import Workload
 from beam_dp.releases.earlier_stage import PaidTogether, hidden_units, may_be_cut, not_described
 from beam_dp.releases.error_bars import Estimate, MarginalAnswer
 from beam_dp.releases.release import LeftOut, Release, library_versions, plain_json
+from beam_dp.releases.synthetic_database.bin_sums import BinMeans, BinSums
 from beam_dp.releases.synthetic_database.estimates import Estimates
 from beam_dp.releases.synthetic_database.measured_tables import NoisyMeasurements
 from beam_dp.releases.synthetic_database.proved_bounds import ProvedBounds
@@ -45,6 +46,7 @@ from beam_dp.releases.synthetic_database.shards import (
     RowBlock,
     bin_positions,
     drawn_columns,
+    moved_positions,
     num_shards,
     parts_of,
     row_blocks,
@@ -106,6 +108,7 @@ class SyntheticDatabase(PaidTogether, Release):
         measurements: the noisy tables that ``noise`` describes; None if the release was not made
             from tables, or was made by a version that did not keep tables.
         records_format: the format of the file of records, one of ``RECORDS_FORMATS``.
+        bin_sums: noisy sums of where numbers lie within their bins, if they were measured.
 
     Raises:
         InputError: if a field is not as described.
@@ -134,6 +137,7 @@ class SyntheticDatabase(PaidTogether, Release):
     left_out: LeftOut | None = None
     measurements: NoisyMeasurements | None = None
     records_format: str = "avro"
+    bin_sums: BinSums | None = None
 
     def __post_init__(self) -> None:
         check_id("draw_id", self.draw_id)
@@ -205,6 +209,7 @@ class SyntheticDatabase(PaidTogether, Release):
             "fit": dict(self.fit),
             "record_tables": [list(names) for names in self.record_tables],
             **small,
+            **({} if self.bin_sums is None else {"bin_sums": self.bin_sums.to_json()}),
             **({} if self.left_out is None else {"left_out": self.left_out.to_json()}),
             **self.earlier_json(),
             "versions": dict(self.versions),
@@ -319,7 +324,7 @@ class SyntheticDatabase(PaidTogether, Release):
         Example:
             >>> release.query("age < 40").group_by("sex").count().to_pandas()  # doctest: +SKIP
         """
-        everybody = Question(self.bounded, {})
+        everybody = Question(self.bounded, {}, bins=self.bin_means)
         return everybody if condition is None else everybody.where(condition)
 
     @cached_property
@@ -352,12 +357,29 @@ class SyntheticDatabase(PaidTogether, Release):
     @cached_property
     def positions(self) -> dict[str, Positions]:
         """Where values lie within bins, by column; empty if they are the middles of the bins."""
+        positions = {} if self.within_bins == "midpoint" else {**self._usual_positions}
+        for name, means in self.bin_means.items() if self.within_bins == "density" else ():
+            positions[name] = moved_positions(positions[name], means.shares)
+        return positions
+
+    @cached_property
+    def bin_means(self) -> dict[str, BinMeans]:
+        """The means of bins by column, if their sums were measured."""
+        if self.bin_sums is None:
+            return {}
+        usual = {name: ends.mean(axis=1) for name, ends in self._usual_positions.items()}
+        scale = np.float64(self.fitted.scale)
+        counts = {name: scale * self.record_marginal((name,)) for name in usual}
+        return self.bin_sums.means(self.domain, counts, usual)
+
+    @cached_property
+    def _usual_positions(self) -> dict[str, Positions]:
         binned = [column for column in self.domain if isinstance(column, BinnedAttribute)]
         return {
             column.name: bin_positions(
                 column, self.record_marginal((column.name,))[: column.num_levels], self.within_bins
             )
-            for column in (binned if self.within_bins != "midpoint" else [])
+            for column in binned
         }
 
     @cached_property

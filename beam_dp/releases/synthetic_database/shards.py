@@ -53,6 +53,7 @@ _MAX_RATE, _FLAT = 12.0, 1e-3
 _NARROW, _PEAK, _NUM_WIDTHS = 1 / 100, 100, 10
 # Rates of a density that falls to the end of a column, and its mean as a share of where it begins.
 _TAIL_RATES = np.geomspace(_FLAT, 64, 4096)
+_STEEPEST = 7.0  # the logarithm of twice the largest rate of a bin with a measured mean
 _TAIL_SHARES = -np.expm1(-_TAIL_RATES) / _TAIL_RATES
 
 # The ends of the pieces of each bin, as shares of its width: shape (bins, pieces + 1).
@@ -95,16 +96,31 @@ def bin_positions(
             begin = logs[neighbor] + math.log(rate / -math.expm1(-rate))
             share = math.exp(min(logs[end] - begin, 0.0))
             rates[end] = -outward * np.interp(share, _TAIL_SHARES[::-1], _TAIL_RATES[::-1])
-    shares, steep = np.linspace(0, 1, _NUM_PIECES + 1), np.maximum(np.abs(rates), _FLAT)[:, None]
-    rising = np.log1p(shares * np.expm1(steep)) / steep
-    ends = np.where(rates[:, None] < 0, 1 - rising[:, ::-1], rising)
-    ends = np.where(np.abs(rates[:, None]) < _FLAT, shares, ends)
-    rounded: Positions = np.rint(ends * ROUNDING) / ROUNDING
+    rounded = _exponential(rates)
     if attribute.edges_from is not None and 0 in attribute.edges[:-2]:
         zero = attribute.edges.index(0)
         if _is_peak(attribute.places, counts, zero):
             rounded[zero] = 0.0
     return rounded
+
+
+def _exponential(rates: NDArray[np.float64]) -> Positions:
+    """Returns the positions of values with exponential densities of some rates, shape (bins,)."""
+    shares, steep = np.linspace(0, 1, _NUM_PIECES + 1), np.maximum(np.abs(rates), _FLAT)[:, None]
+    rising = np.log1p(shares * np.expm1(steep)) / steep
+    ends = np.where(rates[:, None] < 0, 1 - rising[:, ::-1], rising)
+    ends = np.where(np.abs(rates[:, None]) < _FLAT, shares, ends)
+    rounded: Positions = np.rint(ends * ROUNDING) / ROUNDING
+    return rounded
+
+
+def moved_positions(usual: Positions, means: NDArray[np.float64]) -> Positions:
+    """Returns exponential positions with means of shape (bins,), but peaks of zeros as usual."""
+    rates = np.sinh(np.linspace(-_STEEPEST, _STEEPEST, 2049))
+    of_rates = _exponential(rates)[:, :-1].mean(axis=1) + 0.5 / _NUM_PIECES
+    moved = _exponential(np.interp(means, of_rates, rates))
+    moved[usual[:, -1] == 0] = 0.0
+    return moved
 
 
 def _is_peak(edges: NDArray[np.float64], counts: NDArray[Any], place: int) -> bool:

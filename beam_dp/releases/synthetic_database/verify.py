@@ -31,6 +31,7 @@ from beam_dp.releases import verdict
 from beam_dp.releases.domain.earlier import chosen_figures, earlier_figures
 from beam_dp.releases.domain.verify import domain_figures, domain_steps, with_domain
 from beam_dp.releases.synthetic_database import measured_tables
+from beam_dp.releases.synthetic_database.bin_sums import sums_step
 from beam_dp.releases.synthetic_database.measured_tables import (
     Combination,
     MeasuredTable,
@@ -122,6 +123,8 @@ def _steps(
         fit=release.fit,
     )
     steps = strategy_steps(strategy, drawn, figures)
+    if release.bin_sums is not None:
+        steps.append(sums_step(release.bin_sums.measured, drawn.guarantee))
     beside: list[Step] = []
     if release.left_out is not None:
         promise = of_release(limited, None, discovered)

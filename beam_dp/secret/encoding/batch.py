@@ -66,32 +66,35 @@ class Words(Protocol):
 
 
 class RecordWords:
-    """Encoded records as integer columns: the cell index, or one word per group of attributes."""
+    """Encoded records as columns: the cell, or a word per group of attributes; then places."""
 
     def __init__(self, domain: Domain) -> None:
-        self.domain = domain
+        self.domain, self._num_words = domain, len(domain.groups)
         self.dtypes = [
             np.dtype("<u4" if group.num_cells <= 2**32 else "<u8") for group in domain.groups
-        ]
+        ] + [np.dtype("<u4")] * len(domain.placed)
 
     def from_batch(self, batch: EncodedBatch) -> Columns:
         """Returns a batch as words, one array of shape (n,) per group of attributes."""
         if self.domain.has_index:
-            return [batch.cell_index(self.domain).astype(self.dtypes[0])]
-        words = self.domain.words(batch.code_columns(self.domain))
-        return [word.astype(dtype) for word, dtype in zip(words, self.dtypes, strict=True)]
+            words = [batch.cell_index(self.domain)]
+        else:
+            words = [*self.domain.words(batch.code_columns(self.domain))]
+        columns = zip([*words, *batch.places], self.dtypes, strict=True)
+        return [column.astype(dtype) for column, dtype in columns]
 
     def to_batch(self, columns: Columns, units: NDArray[np.uint64]) -> EncodedBatch:
         """Returns the records that were given to ``from_batch``, without units."""
+        places = columns[self._num_words :]
         if self.domain.has_index:
-            return EncodedBatch(cells=columns[0].astype(np.int64))
-        return EncodedBatch(codes=self.codes(columns))
+            return EncodedBatch(cells=columns[0].astype(np.int64), places=places)
+        return EncodedBatch(codes=self.codes(columns), places=places)
 
     def codes(self, columns: Columns) -> list[NDArray[np.int64]]:
         """Returns the codes of records, one array of shape (n,) per attribute."""
         if self.domain.has_index:
             return list(self.domain.codes(columns[0].astype(np.int64)))
-        groups = zip(self.domain.groups, columns, strict=True)
+        groups = zip(self.domain.groups, columns[: self._num_words], strict=True)
         return [column for group, word in groups for column in group.codes(word.astype(np.int64))]
 
 

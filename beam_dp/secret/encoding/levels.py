@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -230,6 +230,30 @@ class NumericLevels(Levels):
     def _texts(self, values: pa.Array) -> Coded:
         numbers, readable = layouts.parse_numbers(values)
         return also_outside(self.floats(numbers), ~readable)
+
+
+class PlaceLevels(NumericLevels):
+    """Encodes where a number lies in its bin, from 0 at the smallest number to 2^20.
+
+    Numbers beyond the ends of the column are at 0 or 2^20.
+    """
+
+    PLACES: ClassVar[int] = 2**20
+
+    def __init__(self, attribute: NumericAttribute) -> None:
+        # Without null and other, which have no place.
+        super().__init__(NumericAttribute(attribute.name, attribute.edges, clip=True))
+        self.dtype = np.dtype(np.uint32)
+        self._first, self._last = (ends.astype(np.float64) for ends in attribute.bin_ends)
+
+    def floats(self, values: NDArray[Any]) -> Coded:
+        """Encodes floats of any numpy type; NaN has no code."""
+        bins, outside = super().floats(values)
+        first, last = self._first[bins], self._last[bins]
+        with np.errstate(all="ignore"):  # a bin may have one number, or an infinite width
+            shares = np.nan_to_num((values - first) / (last - first), nan=0.5)
+        places = np.rint(self.PLACES * np.clip(shares, 0.0, 1.0))
+        return Coded(places.astype(self.dtype), outside)
 
 
 def _signs(texts: list[bytes]) -> NDArray[np.int64]:

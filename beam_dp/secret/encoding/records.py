@@ -36,7 +36,7 @@ from beam_dp.errors import ONE_COLUMN, InputError, UnreadableError
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.secret.encoding.canonical import NANOSECONDS
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, union_parts
-from beam_dp.secret.encoding.levels import Coded, Levels, inside, levels_of
+from beam_dp.secret.encoding.levels import Coded, Levels, PlaceLevels, inside, levels_of
 from beam_dp.secret.encoding.units import arrow_column, unit_fingerprints
 
 _WINDOW = 2**16  # records per step, so that eight narrow columns fit in the cache
@@ -49,11 +49,13 @@ class EncodedBatch:
     ``cells``: shape (n,), any integer type. ``codes``: arrays of shape (n,), any integer types.
     ``units``: the 128-bit fingerprint of each record's privacy unit, shape (2, n), uint64; None
     after contributions are limited, or if the unit is the record.
+    ``places``: an array of shape (n,) for each attribute that the domain places (``PlaceLevels``).
     """
 
     cells: NDArray[Any] | None = None
     codes: Sequence[NDArray[Any]] | None = None
     units: NDArray[np.uint64] | None = None
+    places: Sequence[NDArray[Any]] = ()
 
     def __post_init__(self) -> None:
         if (self.cells is None) == (self.codes is None):
@@ -101,6 +103,18 @@ def encode_column(attribute: Attribute, column: pa.Array | pa.ChunkedArray) -> N
     chunks = getattr(column, "chunks", [column])
     parts = [_signed(coded, attribute) for chunk in chunks for coded in _windows(levels, chunk)]
     return np.concatenate(parts) if parts else np.zeros(0, _signed_dtype(attribute))
+
+
+def encode_places(domain: Domain, batch: pa.RecordBatch) -> list[NDArray[np.uint32]]:
+    """Returns the places of the values of ``domain.placed``; the middle for a missing value."""
+    places = []
+    for attribute in domain.placed:
+        levels = PlaceLevels(attribute)
+        middle, parts = levels.dtype.type(levels.PLACES // 2), [np.zeros(0, levels.dtype)]
+        for coded in _windows(levels, column_of(batch, attribute.name)):
+            parts.append(np.where(inside(coded), coded.codes, middle))
+        places.append(np.concatenate(parts))
+    return places
 
 
 def encode_batch(
@@ -344,11 +358,12 @@ def encode_records(
     domain: Domain, privacy_unit: str, as_cells: bool, batch: pa.RecordBatch
 ) -> EncodedBatch:
     """Returns the records of a batch that are inside the domain and have a privacy unit."""
-    if privacy_unit == RECORD and as_cells:
+    if privacy_unit == RECORD and as_cells and not domain.placed:
         return EncodedBatch(cells=encode_cells(domain, batch))
     codes, keep = encode_batch(domain, batch)
     units, valid = units_of(privacy_unit, batch)
-    return kept_records(domain, as_cells, codes, units, both(keep, valid))
+    places = encode_places(domain, batch)
+    return kept_records(domain, as_cells, codes, units, both(keep, valid), places)
 
 
 def encode_all_records(
@@ -357,7 +372,8 @@ def encode_all_records(
     """Returns the records with a privacy unit: records inside the domain, and left-out records."""
     codes, keep = encode_batch(domain, batch)
     units, valid = units_of(privacy_unit, batch)
-    inside = kept_records(domain, as_cells, codes, units, both(keep, valid))
+    places = encode_places(domain, batch)
+    inside = kept_records(domain, as_cells, codes, units, both(keep, valid), places)
     outside = np.zeros(batch.num_rows, np.bool_) if keep is None else ~keep
     if valid is not None:
         outside &= valid
@@ -387,13 +403,15 @@ def kept_records(
     codes: Sequence[NDArray[Any]],
     units: NDArray[np.uint64] | None,
     keep: Mask | None,
+    places: Sequence[NDArray[Any]] = (),
 ) -> EncodedBatch:
     """Returns the records that a mask keeps, None for all."""
     if keep is not None:
         # Finds the positions once; a mask would be searched again for each column.
         kept = np.flatnonzero(keep)
         codes = [column.take(kept) for column in codes]
+        places = [column.take(kept) for column in places]
         units = None if units is None else units.take(kept, axis=1)
     if as_cells:
-        return EncodedBatch(cells=domain.cell_index(codes), units=units)
-    return EncodedBatch(codes=codes, units=units)
+        return EncodedBatch(cells=domain.cell_index(codes), units=units, places=places)
+    return EncodedBatch(codes=codes, units=units, places=places)

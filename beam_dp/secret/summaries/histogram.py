@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, magnitude
 from beam_dp.queries.dense_tables import marginal_tables
+from beam_dp.secret.encoding.levels import PlaceLevels
 from beam_dp.secret.encoding.records import EncodedBatch, joint_index
 from beam_dp.secret.summaries.shards import CellCounts, num_blocks, read_shards, write_shards
 
@@ -35,10 +36,13 @@ class Marginals:
     """Exact tables for some sets of attributes. Secret: only a mechanism may read the tables.
 
     ``tables``: the numbers of records, int64, one axis per attribute; names are in domain order.
+    ``bin_sums``: for each bin of ``domain.placed``, one column after the other, the sum of its
+    records' places less 2^19, int64; empty if records have no places.
     """
 
     domain: Domain
     tables: Mapping[tuple[str, ...], NDArray[np.int64]]
+    bin_sums: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def __post_init__(self) -> None:
         for names, table in self.tables.items():
@@ -66,6 +70,11 @@ class Marginals:
             source = min(holders, key=lambda key: self.tables[key].size)
         table = marginal_tables(self.tables[source], source, [ordered])[ordered]
         return table.transpose([ordered.index(name) for name in attributes])
+
+    def places(self, names: Iterable[str]) -> NDArray[np.int64]:
+        """Returns the sums of places of all bins; 0 if records are known only by their cells."""
+        size = sum(self.domain[name].num_levels for name in names)
+        return self.bin_sums if len(self.bin_sums) else np.zeros(size, np.int64)
 
 
 def merge_tables(
@@ -145,12 +154,18 @@ def _tables_to_count(domain: Domain, wanted: Sequence[tuple[str, ...]]) -> list[
     return min(choices, key=nanoseconds)
 
 
+Counted = tuple[list[CellCounts], NDArray[np.int64]]  # counts of each table, and sums of places
+
+
 class MarginalsAccumulator:
     """Counts many marginals in one pass over the records (an ``Accumulator``).
 
     A bundle counts fewer, larger tables (``_tables_to_count``). The bundle sends these tables, or
     the wanted tables summed from these tables, whichever have fewer cells (``num_cells``). With
     ``as_cells``, records should be cell indices of the domain rather than codes.
+
+    Sums of places are exact below 2^43 records, more than any input has and 8 times ``MAX_RECORDS``
+    of plans. They are clipped to +-2^61, which moves no two sums further apart.
     """
 
     def __init__(self, domain: Domain, tables: Iterable[Iterable[str]]) -> None:
@@ -161,7 +176,7 @@ class MarginalsAccumulator:
         self._counted = _tables_to_count(domain, self.tables)
         self._axes = [domain.axes(names) for names in self._counted]
         self._dtypes = [np.min_scalar_type(size - 1) for size in domain.shape]
-        self.as_cells = self._counted == [domain.names]
+        self.as_cells = self._counted == [domain.names] and not domain.placed
         masks = [sum(1 << axis for axis in axes) for axes in self._axes]
         # For each counted table, the wanted tables that are summed from the counted table.
         self._held: list[list[tuple[str, ...]]] = [[] for _ in masks]
@@ -175,18 +190,21 @@ class MarginalsAccumulator:
         self._sends_counted = sum(self._sizes) <= num_wanted
         if not self._sends_counted:
             self._sizes = [num_wanted]
+        self._sizes.append(sum(column.num_levels for column in domain.placed))
         self._first_block = np.cumsum([0, *map(num_blocks, self._sizes)]).tolist()
         self.num_cells = sum(self._sizes)
 
-    def create(self) -> list[CellCounts]:
+    def create(self) -> Counted:
         """Returns the state before any record is added."""
-        return [CellCounts(_num_cells(self.domain, [names])) for names in self._counted]
+        counts = [CellCounts(_num_cells(self.domain, [names])) for names in self._counted]
+        return counts, np.zeros(self._sizes[-1], np.int64)
 
-    def add_batch(self, state: list[CellCounts], batch: EncodedBatch) -> list[CellCounts]:
+    def add_batch(self, counted: Counted, batch: EncodedBatch) -> Counted:
         """Returns the state with the batch added. Cost: 2 ns per record and counted table."""
+        state, sums = counted
         if self.as_cells:
             state[0].add(batch.cell_index(self.domain))
-            return state
+            return counted
         codes, shape = batch.code_columns(self.domain), self.domain.shape
         for start in range(0, len(codes[0]), _CHUNK_RECORDS):
             stop = start + _CHUNK_RECORDS
@@ -198,16 +216,25 @@ class MarginalsAccumulator:
             for counts, axes in zip(state, self._axes, strict=True):
                 columns = [only_cell, *(narrow[axis] for axis in axes)]
                 counts.add(joint_index(columns, [1, *(shape[axis] for axis in axes)]))
-        return state
+        for column, places in zip(self.domain.placed, batch.places, strict=True):
+            bins = codes[self.domain.axes([column.name])[0]]
+            rows = np.flatnonzero(bins < column.num_levels)  # null and other add nothing
+            added = places[rows].astype(np.int64) - PlaceLevels.PLACES // 2
+            np.add.at(sums, bins[rows], added)
+            sums = sums[column.num_levels :]  # a view of the rest
+        return counted
 
-    def to_shards(self, state: list[CellCounts]) -> Iterator[tuple[int, bytes]]:
+    def to_shards(self, counted: Counted) -> Iterator[tuple[int, bytes]]:
         """Yields (block, shard) for each block that has records."""
+        state, sums = counted
         if not self._sends_counted:
             yield from write_shards(np.concatenate(list(self._wanted_counts(state))))
-            return
-        for first, counts in zip(self._first_block[:-1], state, strict=True):
+            state = []
+        for first, counts in zip(self._first_block, state, strict=False):
             for block, shard in counts.to_shards():
                 yield first + block, shard
+        for block, shard in write_shards(sums):
+            yield self._first_block[-2] + block, shard
 
     def from_shards(self, shards: Iterable[tuple[int, bytes]]) -> Marginals:
         """Returns the wanted tables, summed over all shards."""
@@ -215,7 +242,7 @@ class MarginalsAccumulator:
         for block, shard in shards:
             array = int(np.searchsorted(self._first_block, block, side="right")) - 1
             of_array[array].append((block - self._first_block[array], shard))
-        arrays = list(map(read_shards, of_array, self._sizes))
+        *arrays, sums = map(read_shards, of_array, self._sizes)
         tables: dict[tuple[str, ...], NDArray[np.int64]] = {}
         if self._sends_counted:
             for names, counts, wanted in zip(self._counted, arrays, self._held, strict=True):
@@ -226,7 +253,8 @@ class MarginalsAccumulator:
                 stop = start + _num_cells(self.domain, [names])
                 tables[names] = arrays[0][start:stop].reshape(self._shape(names))
                 start = stop
-        return Marginals(self.domain, {names: tables[names] for names in self.tables})
+        sums = np.clip(sums, -MAX_TOTAL, MAX_TOTAL)
+        return Marginals(self.domain, {names: tables[names] for names in self.tables}, sums)
 
     def _wanted_counts(self, state: list[CellCounts]) -> Iterator[NDArray[np.int64]]:
         for counts, names, wanted in zip(state, self._counted, self._held, strict=True):

@@ -47,13 +47,13 @@ class ReleasePlanned(ShowsPromise):
     def __init__(self, plan: MarginalsPlan, ledger_token: Token | None = None) -> None:
         super().__init__()
         self.plan = plan.paid_by(ledger_token)
-        self.accumulator = MarginalsAccumulator(plan.domain, plan.summary_tables)
+        self.accumulator = MarginalsAccumulator(plan.counted, plan.summary_tables)
 
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[ReleaseShard]:
         """Encodes records, limits contributions, counts, and draws the release."""
         encoded, left_out = summarise.limited_records(
             records,
-            self.plan.domain,
+            self.plan.counted,
             self.plan.guarantee,  # with the number of records per unit that is kept
             as_cells=self.accumulator.as_cells,
             left_out=self.plan.left_out,
@@ -104,6 +104,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         domain_release: the release of ``domain`` by ``ReleaseDomain``, if ``guarantee`` covers both
             releases; then the token must have paid for both. Before such a pipeline runs, call
             ``Ledger.use_state(token, 1)``: it fails if the token's second part was already used.
+        bin_sums: whether 2 % of the budget measure where the numbers of each bin lie on average,
+            so that means and released values follow, if there are bins (see ``with_bin_sums``).
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for another release,
@@ -130,6 +132,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         num_synthetic_records: int | None = None,
         start_from: Any = None,
         domain_release: DomainRelease | None = None,
+        bin_sums: bool = True,
     ) -> None:
         if domain_release is not None:
             check_is("domain_release", domain_release, DomainRelease)
@@ -142,6 +145,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             records_format=records_format,
             num_synthetic_records=num_synthetic_records,
             start_from=start_from,
+            bin_sums=bin_sums,
             discovered=None if domain_release is None else domain_release.discovered,
         )
         if mechanism is None:

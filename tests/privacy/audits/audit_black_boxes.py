@@ -38,7 +38,10 @@ TRIALS: dict[str, tuple[float, int, int, float]] = {
     "records per unit": (0.3, 2, 3000, 100.0),
     "mwem with public records": (0.0, 32, 400, 1.0),  # whose fits take long
 }
-ELSEWHERE = {"private_mw": "whole pipeline, PrivateMW"}  # by the name of the audit
+ELSEWHERE = {  # by the name of the audit
+    "private_mw": "whole pipeline, PrivateMW",
+    "bin sums": "bin sums, pure, k = 1",
+}
 CHEAP = "mwem", "laplace", "left out", "intervals histogram discrete_laplace"
 
 
