@@ -64,7 +64,7 @@ def release(
     records_format: Literal["avro", "parquet", "csv"] = "avro",
     num_synthetic_records: int | None = None,
     start_from: Any = None,
-    bin_sums: bool = True,
+    bin_sums: bool | None = None,
     output: str | os.PathLike[str] | None = None,
     ledger: Ledger | None = None,
     dataset_id: str = "",

@@ -24,6 +24,7 @@ from beam_dp.errors import magnitude
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
 from beam_dp.flags.shared import DISCOVER
+from beam_dp.mechanisms.bin_sums import SUMS_SHARE
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of
@@ -33,6 +34,7 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
 from beam_dp.releases.release import Release
+from beam_dp.releases.synthetic_database.bin_sums import placed_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.strategies import SmallDatabase, Textbook
 from beam_dp.transforms.drawing.release import ReleasePlanned
@@ -108,8 +110,18 @@ class Job(program.ReleaseJob):
             "disk": disk,
             "tables": f"{counted(len(workload), 'marginal')}, {workload.num_cells():,} cells",
             **self.plan.facts,
+            **self._of_means(),
             "error": error,
         }
+
+    def _of_means(self) -> dict[str, str]:
+        """Returns the line of the preview about means, if bins of numbers move them."""
+        if not placed_columns(self.plan.domain):
+            return {}
+        if self.plan.bin_sums is not None:
+            return {"means": f"measured in each bin, for {100 * SUMS_SHARE:g} % of the budget"}
+        why = "" if self.plan.unit_costs is None else ": --max_unit_cost does not limit their sums"
+        return {"means": f"the middles of bins{why}"}
 
     def headline(self) -> str:
         """Returns a short description of the job."""
@@ -161,7 +173,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
             num_synthetic_records=None if rows is None else integer("num_synthetic_records", rows),
             start_from=start_records(given, declared),
             queries=given["workload"],
-            bin_sums="without_bin_sums" not in given,
+            bin_sums=False if "without_bin_sums" in given else None,
         )
 
     stages = Stages(

@@ -105,7 +105,7 @@ class ReleaseOptions(PaidTogether):
     num_synthetic_records: int | None = None
     start_from: Any = None
     queries: str | None = None
-    bin_sums: bool = True
+    bin_sums: bool | None = None
     # The loss that was paid before the records per unit were known; the plan then states it.
     paid: Loss | None = None
 
@@ -170,7 +170,7 @@ def candidate_plan(
             raise InputError("start_from", records.source, condition)
         return plan if records is None else plan.starting_from(records)
 
-    plan = with_bin_sums(alone, domain, part) if options.bin_sums else alone(part)
+    plan = with_bin_sums(alone, domain, part, options.bin_sums)
     rows = options.num_synthetic_records
     if rows is not None:
         if plan.sets_num_rows:

@@ -105,6 +105,16 @@ def unit_cost(mechanism: Any = LIMITED, **changed: Any) -> Any:
     return planned(mechanism, sizes, 2, number, dataclasses.replace(UNIT, **changed))
 
 
+HALVES = dp.Domain((NumericAttribute("x", (0, 1, 2)),))
+
+
+def sums(mechanism: Any = MWEM, domain: dp.Domain = HALVES, **few: Any) -> Any:
+    """A plan that must measure sums within bins."""
+    options = ReleaseOptions(bin_sums=True, num_records=few.pop("number", "noisy"))
+    promised = dataclasses.replace(UNIT, **few)
+    return plan_release(mechanism, domain, workload_of(domain, 1), promised, options)
+
+
 def small_db(spec: str = "prefixes:a0", sizes: Sequence[int] = (4,), number: Any = 5, **given: Any):
     """The plan of a small database of three records."""
     guarantee, named = given.pop("guarantee", promise(ADD)), {"size": 3, **given}

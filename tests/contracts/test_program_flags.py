@@ -276,7 +276,7 @@ OWN: dict[str, dict[str, Case]] = {
         "start_from": Case("FOLDER/earlier", base=starting(BASES["release_synthetic_database"])),
         "domain_share": Case("0.2", base=discovering),
         "num_rounds": Case("2"),
-        "max_unit_cost": Case("planned", others={**UNIT, "without_bin_sums": ""}),
+        "max_unit_cost": Case("planned", others=UNIT),
         "stop_below": Case(
             "0.9",
             others={

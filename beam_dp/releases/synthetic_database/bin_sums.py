@@ -11,7 +11,7 @@ from beam_dp.checks import checked_number, is_integer
 from beam_dp.domain.ordered import NumericAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
-from beam_dp.privacy.guarantee import Guarantee
+from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.steps import Step, noise_step
 from beam_dp.queries.dense_tables import Vector
 from beam_dp.releases.error_bars import DEVIATIONS
@@ -83,15 +83,14 @@ def placed_columns(domain: Domain) -> tuple[NumericAttribute, ...]:
     )
 
 
-def sums_norms(num_columns: int, guarantee: Guarantee) -> tuple[int, int]:
-    """Returns the L1 norm and the squared L2 norm of what a unit changes: half a bin a record."""
-    one = guarantee.neighboring.num_moved * guarantee.max_records_per_unit * GRID // 2
-    return num_columns * one, num_columns * one**2
-
-
 def sums_step(measured: MeasuredTable, guarantee: Guarantee) -> Step:
-    """Returns the step that draws the sums."""
-    norms = sums_norms(len(measured.names), guarantee)
+    """Returns the step that draws the sums.
+
+    A record moves a sum of each column by half a bin, a replaced record by a whole bin.
+    """
+    of_record = GRID if guarantee.neighboring is Neighboring.REPLACE_ONE else GRID // 2
+    of_unit, columns = guarantee.max_records_per_unit * of_record, len(measured.names)
+    norms = columns * of_unit, columns * of_unit**2
     return noise_step("sum places within bins", measured.distribution, *norms, measured.scale)
 
 

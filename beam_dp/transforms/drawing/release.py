@@ -105,7 +105,8 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
             releases; then the token must have paid for both. Before such a pipeline runs, call
             ``Ledger.use_state(token, 1)``: it fails if the token's second part was already used.
         bin_sums: whether 2 % of the budget measure where the numbers of each bin lie on average,
-            so that means and released values follow, if there are bins (see ``with_bin_sums``).
+            so that means and released values follow (see ``with_bin_sums``). By default, where that
+            is possible; True is refused where it is not.
 
     Raises:
         InputError: if the mechanism refuses these parameters, the token paid for another release,
@@ -132,7 +133,7 @@ class ReleaseSyntheticDatabase(ReleasePlanned):
         num_synthetic_records: int | None = None,
         start_from: Any = None,
         domain_release: DomainRelease | None = None,
-        bin_sums: bool = True,
+        bin_sums: bool | None = None,
     ) -> None:
         if domain_release is not None:
             check_is("domain_release", domain_release, DomainRelease)
