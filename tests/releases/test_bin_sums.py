@@ -1,5 +1,6 @@
 """Means that follow from noisy sums of places within bins."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -10,6 +11,7 @@ from noise_sources import Seeded
 
 import beam_dp as dp
 from beam_dp import in_memory
+from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.bin_sums import BinMeans
 
@@ -77,6 +79,23 @@ def test_answers_and_released_records_have_the_means_of_the_data(name):
 def test_uniform_values_and_midpoints_do_not_follow_the_means(rule):
     rows = released(1, within_bins=rule).to_pandas()["pay"]
     assert abs(rows[rows < EDGES[1]].mean() - EDGES[1] / 2) < 2
+
+
+def test_bounds_are_proved_from_the_middles_whose_weights_no_noise_has_chosen():
+    release = released(1)
+    middles = dataclasses.replace(release, bin_sums=None).query().group_by("kind").sum("pay").rows()
+    for row, usual in zip(release.query().group_by("kind").sum("pay").rows(), middles, strict=True):
+        assert row["bound"] == usual["bound"] + abs(row["sum_pay"] - usual["sum_pay"])
+
+
+def test_limit_of_costs_measures_no_sums_and_keeps_its_plan():
+    domain = dp.Domain((dp.NumericAttribute("pay", EDGES),))
+    asked = dp.MWEM(max_unit_cost=2.0), domain, dp.marginals(domain, ways=1)
+    promise = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person", 9)
+    usual, without = (
+        plan_release(*asked, promise, ReleaseOptions(bin_sums=sums)) for sums in (None, False)
+    )
+    assert usual.bin_sums is None and usual.card() == without.card()
 
 
 def test_margins_bound_what_any_records_of_a_bin_can_have():

@@ -205,6 +205,10 @@ class Question:
         bins, sums, _ = self._in_bins(name, axis, widths)
         within = np.minimum([*map(_most, of_bins)], sums).tolist()
         answers = [*map(_with_bins, answers, of_bins)]
+        if name in self.bins:
+            usual = replace(self, bins={}).sum(name).columns
+            bounds = zip(answers, usual[f"sum_{name}"], usual["bound"], strict=True)
+            answers = [_bounded_by(*each) for each in bounds]
         return self._table(f"sum_{name}", answers, within, bins, axes=[axis], has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
@@ -426,7 +430,9 @@ class Question:
         levels = np.eye(self._domain.attributes[axis].num_levels, self._domain.shape[axis])
         queries = [VectorQuery((), ()), *self._counted().values()]
         bins = np.zeros((len(queries) - 1, len(levels)))
-        sums = np.full(len(bins), widths.max() * self._estimates.fitted.num_represented)
+        (total,) = self._estimates.of(queries[:1])
+        number = self._estimates.fitted.num_represented if total.margin is None else _most(total)
+        sums = np.full(len(bins), widths.max() * number)
         if len(queries) * len(levels) > _MOST_IN_BINS:
             return bins, sums, np.ones(len(bins))
         asked = [query.with_vectors({axis: level}) for query in queries for level in levels]
@@ -528,6 +534,14 @@ def _with_bins(answer: Estimate, half: Estimate) -> Estimate:
     if answer.bound is None or half.bound is None:
         return replace(answer, bound=None)
     return replace(answer, bound=answer.bound + max(half.value, 0.0) + half.bound)
+
+
+def _bounded_by(answer: Estimate, usual: float, bound: float | None) -> Estimate:
+    """Returns a sum of measured means, with a bound from the sum of the middles of bins.
+
+    Measured means follow from noise, and bounds are proved for weights that do not.
+    """
+    return replace(answer, bound=None if bound is None else bound + abs(answer.value - usual))
 
 
 def _kind(kind: str | None, within: float) -> str | None:
