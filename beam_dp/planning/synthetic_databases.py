@@ -10,6 +10,7 @@ from typing import Any
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.errors import InputError
+from beam_dp.mechanisms.bin_sums import with_bin_sums
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, check_num_rows
 from beam_dp.mechanisms.marginals.selection import SelectionPlan
@@ -18,6 +19,7 @@ from beam_dp.mechanisms.resources import records_bytes
 from beam_dp.mechanisms.stages import Stages
 from beam_dp.planning.job import Planner, PlanningJob
 from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant, laplace_theorem
+from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import (
     FAILURE_PROBABILITY,
     NOISY_SHARE,
@@ -48,9 +50,12 @@ def synthetic_planners(calibration: Calibration) -> list[Planner]:
         if isinstance(marginals, LinearWorkload):
             marginals = covering_marginals(marginals)
         options: dict[str, Any] = {} if calibration == "tight" else {"calibration": calibration}
-        plan = mechanism(**options).plan(
-            job.domain, marginals, job.guarantee, job.given_num_records
-        )
+        chosen, number = mechanism(**options), job.given_num_records
+
+        def alone(guarantee: Guarantee) -> MarginalsPlan:
+            return chosen.plan(job.domain, marginals, guarantee, number)
+
+        plan = with_bin_sums(alone, job.domain, job.guarantee)
         check_num_rows(plan)
         rows = plan.num_rows(job.num_records) + plan.num_rows_from_noise
         return {"disk_bytes": records_bytes(plan.domain, rows), **predicted(plan, job)}
