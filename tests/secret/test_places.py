@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import beam_dp as dp
-from beam_dp.mechanisms.checks import MAX_RECORDS
+from beam_dp.flags.shared import MAX_RECORDS
 from beam_dp.secret.encoding.levels import PlaceLevels
 from beam_dp.secret.encoding.records import encode_places, encode_records
 from beam_dp.secret.summaries.histogram import MAX_TOTAL, MarginalsAccumulator
