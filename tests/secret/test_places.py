@@ -9,6 +9,7 @@ import pytest
 
 import beam_dp as dp
 from beam_dp.flags.shared import MAX_RECORDS
+from beam_dp.releases.synthetic_database.bin_sums import GRID
 from beam_dp.secret.encoding.levels import PlaceLevels
 from beam_dp.secret.encoding.records import encode_places, encode_records
 from beam_dp.secret.summaries.histogram import MAX_TOTAL, MarginalsAccumulator
@@ -83,7 +84,7 @@ def test_sums_are_exact_for_any_split_and_leave_out_null_other_and_records_outsi
 
 
 def test_sums_stay_within_64_bits_for_any_public_number_of_records():
-    assert MAX_RECORDS * UNIT // 2 < MAX_TOTAL
+    assert MAX_RECORDS * UNIT // 2 < MAX_TOTAL and UNIT == GRID
     x = column()
     accumulator = MarginalsAccumulator(dp.Domain((x,), placed=(x,)), [("x",)])
     counts, sums = accumulator.create()

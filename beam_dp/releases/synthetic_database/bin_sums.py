@@ -23,7 +23,10 @@ _DEVIATIONS = DEVIATIONS["discrete_laplace"]
 
 
 class BinSums(NamedTuple):
-    """Noisy sums of places less 1/2, of each bin of each column; and the stated deviation."""
+    """Noisy sums of places less 1/2, of each bin of each column; and the stated deviation.
+
+    Released values follow the stated one, so ``verify`` charges a forged scale, not the records.
+    """
 
     measured: MeasuredTable
     sums: Vector

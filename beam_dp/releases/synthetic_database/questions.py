@@ -205,10 +205,13 @@ class Question:
         bins, sums, _ = self._in_bins(name, axis, widths)
         within = np.minimum([*map(_most, of_bins)], sums).tolist()
         answers = [*map(_with_bins, answers, of_bins)]
-        if name in self.bins:
+        if name in self.bins:  # bounds are proved for weights that no noise has chosen: of middles
             usual = replace(self, bins={}).sum(name).columns
             bounds = zip(answers, usual[f"sum_{name}"], usual["bound"], strict=True)
-            answers = [_bounded_by(*each) for each in bounds]
+            answers = [
+                replace(answer, bound=None if bound is None else bound + abs(answer.value - middle))
+                for answer, middle, bound in bounds
+            ]
         return self._table(f"sum_{name}", answers, within, bins, axes=[axis], has_bounds=True)
 
     def mean(self, name: str) -> AnswerTable:
@@ -534,14 +537,6 @@ def _with_bins(answer: Estimate, half: Estimate) -> Estimate:
     if answer.bound is None or half.bound is None:
         return replace(answer, bound=None)
     return replace(answer, bound=answer.bound + max(half.value, 0.0) + half.bound)
-
-
-def _bounded_by(answer: Estimate, usual: float, bound: float | None) -> Estimate:
-    """Returns a sum of measured means, with a bound from the sum of the middles of bins.
-
-    Measured means follow from noise, and bounds are proved for weights that do not.
-    """
-    return replace(answer, bound=None if bound is None else bound + abs(answer.value - usual))
 
 
 def _kind(kind: str | None, within: float) -> str | None:
