@@ -168,7 +168,9 @@ class Option:
     ``expected_error``: the root mean squared error of an answer, averaged over the workload by the
     workload's weights, in records; None if the error depends on the data. For a synthetic database
     this is the error of the unbiased noisy tables; if many cells are empty, the fit's error is
-    smaller.
+    smaller. If pairs are selected, it is the prediction of a model (``selected_pairs``).
+    ``error_range``: the errors of usual tables, if the expected error is such a prediction.
+    ``total_variation_range``: of a marginal from the true one, as shares of the records; likewise.
     ``records_needed``: the least number of records for which the bound meets the job's
     ``max_error_fraction``; None if the job has no such fraction or if no number is enough.
     ``parameters``: flags that follow from public numbers and must be given to the program.
@@ -182,6 +184,8 @@ class Option:
     program: str | None  # the pipeline program that runs the mechanism; None if there is none
     refusal: str | None = None  # why the mechanism cannot do the job; None if the job is feasible
     expected_error: float | None = None
+    error_range: tuple[float, float] | None = None
+    total_variation_range: tuple[float, float] | None = None
     measured_error: float | None = None
     bound: Bound | None = None  # on the errors of all answers together; None if no bound is proved
     records_needed: int | None = None

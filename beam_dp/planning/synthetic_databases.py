@@ -18,6 +18,7 @@ from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions
 from beam_dp.mechanisms.resources import records_bytes
 from beam_dp.mechanisms.stages import Stages
 from beam_dp.planning.job import Planner, PlanningJob
+from beam_dp.planning.selected_pairs import range_of, selection_errors, selection_seconds
 from beam_dp.planning.theorems.theorem import Calibration, Theorem, constant, laplace_theorem
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.bound import (
@@ -192,11 +193,22 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob) -> dict[str, Any]:
         return fields
     beta = job.failure_probability
     bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
+    errors = selection_errors(plan, job.num_records)
+    low, high = range_of(errors.total_variation, 1.0)
     note = (
-        f"{fields['note']}; before the fit, no cell of a measured pair is off by more than"
-        f" {bound:,.0f} records, except with probability {beta:g}"
+        "selects marginals by noisy scores, so the error depends on the data: usual tables have a"
+        f" total variation of {low:.2g} to {high:.2g}, averaged over marginals; before the fit, no"
+        f" cell of a measured pair is off by more than {bound:,.0f} records, except with"
+        f" probability {beta:g}"
     )
-    return {**fields, "note": note}
+    seconds = selection_seconds(plan, job.num_records)
+    return {
+        "resources": dataclasses.replace(plan.resources, seconds=seconds),
+        "expected_error": errors.cell,
+        "error_range": range_of(errors.cell),
+        "total_variation_range": (low, high),
+        "note": note,
+    }
 
 
 @predicted.register

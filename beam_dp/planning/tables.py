@@ -225,7 +225,10 @@ def _best_text(best: Option | None, spent: str) -> str:
         return "No mechanism can do this job; --all explains why."
     if best.expected_error is None:
         return f"Best: {_name(best)}{spent}. Its error depends on the data."
-    return f"Best: {_name(best)}{spent}. Expect an error of {short(best.expected_error)} records."
+    error = short(best.expected_error)
+    if best.error_range is not None:
+        error = " to ".join(map(short, best.error_range))
+    return f"Best: {_name(best)}{spent}. Expect an error of {error} records."
 
 
 def _name(option: Option) -> str:

@@ -18,6 +18,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from functools import cached_property
 from itertools import combinations
 from typing import ClassVar
 
@@ -140,7 +141,7 @@ class SelectionPlan(plans.MarginalsPlan):
     pairs: tuple[Support, ...]  # with a score, as ascending axes
     triples: tuple[Support, ...]  # that the check of triples may choose, as ascending axes
 
-    @property
+    @cached_property
     def most_measured(self) -> tuple[Measurement, ...]:
         """The measurements if every pair is chosen, each with the most noise that it can get."""
         # The more pairs are chosen, and the more choices the last check makes, the smaller is the

@@ -1,0 +1,141 @@
+"""The errors and the time of a release that selects pairs, predicted from public numbers.
+
+Nothing is known of the records, so a model takes their place. Frequencies of levels follow a power
+law. A count deviates from independence as in a sample, and by a tenth of itself. Each deviation is
+estimated from its noisy measurement by the best linear shrinkage. So what is too noisy to measure
+keeps its own deviation as its error, and no choice of pairs needs to be simulated.
+
+Accuracy: ``benchmarks/planned.py`` compares predictions with released records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from beam_dp.mechanisms.marginals import plan as plans
+from beam_dp.mechanisms.marginals.selection import SelectionPlan
+from beam_dp.models.basis import Support
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
+from beam_dp.releases.synthetic_database.measured_tables import support_variances
+
+# Of the power law.
+_EXPONENT = 1.25
+# The relative deviations of counts that a sample does not explain, by the number of attributes:
+# those of one attribute may be anything, and those of three and more are weak.
+_DEVIATIONS = {1: 1.0, 2: 0.1}
+# Tables with the same public numbers have different errors. The largest of the range, over the
+# smallest.
+RANGE_RATIO = 3.0
+# Processor seconds: for each cell of all pairs, if few or many pairs are measured; for each
+# attribute of a large tree; for each triple; and for each pair of weighted candidates.
+_CELL_SECONDS, _MEASURED_CELL_SECONDS, _ATTRIBUTE_SECONDS = 2.6e-5, 8.6e-5, 0.4
+_TRIPLE_SECONDS, _CANDIDATES_SECONDS = 1.9e-3, 0.3
+# Records in the noise of a cell, for each cell of a pair, with which a tree becomes large.
+_LARGE_TREE = 4.0
+# The limits of cells, in groups of levels, and of marginals that stand for all of a workload.
+_MOST_CELLS = 2**12
+_MOST_MARGINALS = 400
+
+
+@dataclasses.dataclass(frozen=True)
+class SelectionErrors:
+    """Predicted errors of released records, averaged over the marginals of a workload.
+
+    ``cell``: the root mean squared error of a cell, in records.
+    ``total_variation``: of a marginal from the true one, as a share of the records.
+    """
+
+    cell: float
+    total_variation: float
+
+
+def range_of(error: float, largest: float = math.inf) -> tuple[float, float]:
+    """Returns the range of errors of usual tables around a predicted error."""
+    low = min(error / math.sqrt(RANGE_RATIO), largest)
+    return low, min(RANGE_RATIO * low, largest)
+
+
+def selection_errors(plan: SelectionPlan, num_records: int) -> SelectionErrors:
+    """Returns the errors that are predicted for a plan and a number of records."""
+    domain, workload = plan.domain, plan.workload
+    step = -(-len(workload) // _MOST_MARGINALS)
+    marginals = [
+        tuple(axis for axis in domain.axes(names) if domain.shape[axis] > 1)
+        for names in workload.marginals[::step]
+    ]
+    parts = {part for axes in marginals for part in _parts(axes)}
+    # Triples are rarely measured.
+    measured = [table for table in plan.most_measured if len(table.names) < 3]
+    variances = support_variances(domain, parts, measured, plan.total_is_public)
+    alike: Counter[tuple[tuple[int, ...], tuple[float, ...]]] = Counter()
+    for axes, weight in zip(marginals, workload.weights[::step], strict=True):
+        sizes = tuple(domain.shape[axis] for axis in axes)
+        alike[sizes, tuple(variances[part] for part in _parts(axes))] += weight
+    errors = np.array([_errors(num_records, sizes, noise) for sizes, noise in alike])
+    square, distance = np.average(errors, axis=0, weights=[*alike.values()])
+    return SelectionErrors(math.sqrt(square), min(float(distance), 1.0))
+
+
+def selection_seconds(plan: SelectionPlan, num_records: int) -> float:
+    """Returns about the processor time of a draw: of choosing, measuring, the fit and records."""
+    shape, pairs = plan.domain.shape, len(plan.pairs)
+    if not pairs:
+        return plan.resources.seconds
+    cells = sum(shape[first] * shape[second] for first, second in plan.pairs)
+    seconds = _CELL_SECONDS * cells + _TRIPLE_SECONDS * len(plan.triples)
+    if num_records > plans.MAX_CANDIDATES:
+        return seconds + _CANDIDATES_SECONDS * pairs
+    variance = np.median([table.variance for table in plan.most_measured if len(table.names) == 2])
+    signal = num_records / math.sqrt(variance) / (cells / pairs)
+    of_tree = _MEASURED_CELL_SECONDS * cells + _ATTRIBUTE_SECONDS * len(shape)
+    return seconds + min(1.0, signal / _LARGE_TREE) * of_tree
+
+
+def _parts(axes: Sequence[int]) -> list[Support]:
+    return [part for size in range(1, len(axes) + 1) for part in combinations(axes, size)]
+
+
+def _errors(
+    num_records: int, sizes: Sequence[int], variances: Sequence[float]
+) -> tuple[float, float]:
+    """Returns the mean squared error of a cell of a marginal, and its total variation.
+
+    ``variances``: of the noise of the deviations of ``_parts``, in squared records; may be inf.
+    """
+    number = len(sizes)
+    groups = [_levels(size, int(_MOST_CELLS ** (1 / number))) for size in sizes]
+
+    def product(part: Sequence[int], place: int) -> NDArray[np.float64]:
+        """Returns a product over some axes, of one of the arrays of ``_levels``."""
+        table = np.ones([1] * number)
+        for axis in part:
+            shape = [-1 if other == axis else 1 for other in range(number)]
+            table = table * groups[axis][place].reshape(shape)
+        return table
+
+    counts, levels = num_records * product(range(number), 0), product(range(number), 1)
+    relative = np.zeros_like(counts)
+    for part, variance in zip(_parts(range(number)), variances, strict=True):
+        expected = num_records * product(part, 0)
+        own = product(part, 2) * (1 / expected + _DEVIATIONS.get(len(part), 0.0) ** 2)
+        relative += 1 / (expected**2 / variance + 1 / own)
+    squares = np.minimum(counts**2 * relative, counts + 2 * counts**2)
+    absolute = np.minimum(MEAN_ABSOLUTE * counts * np.sqrt(relative), 2 * counts)
+    square = float((levels * squares).sum()) / math.prod(sizes)
+    return square, float((levels * absolute).sum()) / (2 * num_records)
+
+
+def _levels(size: int, most: int) -> tuple[NDArray[np.float64], ...]:
+    """Returns, for groups of levels, the share of a level, the levels, and the rest of a share."""
+    edges = np.unique(np.rint(np.geomspace(1, size + 1, most + 1))) - 0.5
+    masses = -np.diff(edges ** (1 - _EXPONENT))
+    numbers = np.diff(edges)
+    shares = masses / masses.sum() / numbers
+    return shares, numbers, 1 - shares
