@@ -13,11 +13,7 @@ import accuracy
 import accuracy_tables
 import numpy as np
 
-from beam_dp.mechanisms.marginals.measure_all import MWEM
-from beam_dp.planning.job import PlanningJob
-from beam_dp.planning.ranking import rank_mechanisms
-from beam_dp.privacy.guarantee import Guarantee
-from beam_dp.queries.workload import marginals
+import beam_dp as dp
 from benchmarks.recorded import Figure, Row, add_flag, keep
 from benchmarks.tables import table
 
@@ -46,12 +42,12 @@ def main() -> None:
             follows, own = generator.random((2, number))
             ranks = np.where(follows < options.dependence, hidden, own)
             codes[place] = column[order][(ranks * number).astype(int)]
-    workload, rows = marginals(domain, ways=options.ways), []
+    workload, rows = dp.marginals(domain, ways=options.ways), []
     exact = accuracy_tables.count(domain, codes, workload)
     for epsilon in options.epsilon:
-        guarantee = Guarantee(epsilon, 1e-9, "add_or_remove_one", "record", 1)
-        option = rank_mechanisms(PlanningJob(workload, guarantee, number, True)).options[0]
-        running = accuracy.Synthesis(MWEM())
+        guarantee = dp.Guarantee(epsilon, 1e-9, "add_or_remove_one", "record", 1)
+        option = dp.rank_mechanisms(dp.PlanningJob(workload, guarantee, number, True)).options[0]
+        running = accuracy.Synthesis(dp.MWEM())
         estimates, seconds = running.run(domain, codes, workload, guarantee, noisy=False)
         assert option.total_variation_range and option.resources, "the job selects no pairs"
         figures = {
