@@ -10,10 +10,10 @@ Accuracy: ``benchmarks/planned.py`` compares predictions with released records.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import reduce
 from itertools import combinations
 
 import numpy as np
@@ -30,30 +30,16 @@ _EXPONENT = 1.25
 # The relative deviations of counts that a sample does not explain, by the number of attributes:
 # those of one attribute may be anything, and those of three and more are weak.
 _DEVIATIONS = {1: 1.0, 2: 0.1}
-# Tables with the same public numbers have different errors. The largest of the range, over the
-# smallest.
+# Tables with the same public numbers have different errors: the largest over the smallest.
 RANGE_RATIO = 3.0
-# Processor seconds: for each cell of all pairs, if few or many pairs are measured; for each
-# attribute of a large tree; for each triple; and for each pair of weighted candidates.
-_CELL_SECONDS, _MEASURED_CELL_SECONDS, _ATTRIBUTE_SECONDS = 4.5e-5, 7e-5, 0.22
+# Limits of cells, in groups of levels, and of marginals that stand for all of a workload.
+_MOST_CELLS, _MOST_MARGINALS = 2**12, 400
+# Processor seconds: for a cell of a pair; more for it, and for an attribute, if a tree is large;
+# for a triple; and for a pair of weighted candidates.
+_CELL_SECONDS, _TREE_CELL_SECONDS, _ATTRIBUTE_SECONDS = 4.5e-5, 7e-5, 0.22
 _TRIPLE_SECONDS, _CANDIDATES_SECONDS = 1.9e-3, 0.3
-# Records in the noise of a cell, for each cell of a pair, with which a tree becomes large.
+# A tree is large from this ratio of the mean count of a pair's cell to the noise.
 _LARGE_TREE = 4.0
-# The limits of cells, in groups of levels, and of marginals that stand for all of a workload.
-_MOST_CELLS = 2**12
-_MOST_MARGINALS = 400
-
-
-@dataclasses.dataclass(frozen=True)
-class SelectionErrors:
-    """Predicted errors of released records, averaged over the marginals of a workload.
-
-    ``cell``: the root mean squared error of a cell, in records.
-    ``total_variation``: of a marginal from the true one, as a share of the records.
-    """
-
-    cell: float
-    total_variation: float
 
 
 def range_of(error: float, largest: float = math.inf) -> tuple[float, float]:
@@ -62,39 +48,41 @@ def range_of(error: float, largest: float = math.inf) -> tuple[float, float]:
     return low, min(RANGE_RATIO * low, largest)
 
 
-def selection_errors(plan: SelectionPlan, num_records: int) -> SelectionErrors:
-    """Returns the errors that are predicted for a plan and a number of records."""
+def selection_errors(plan: SelectionPlan, num_records: int) -> tuple[float, float]:
+    """Returns the errors that are predicted for released records, averaged over the workload.
+
+    They are the root mean squared error of a cell, in records, and the total variation distance of
+    a marginal from the true one, at most 1.
+    """
     domain, workload = plan.domain, plan.workload
     step = -(-len(workload) // _MOST_MARGINALS)
     marginals = [
         tuple(axis for axis in domain.axes(names) if domain.shape[axis] > 1)
         for names in workload.marginals[::step]
     ]
-    parts = {part for axes in marginals for part in _parts(axes)}
     # Triples are rarely measured.
     measured = [table for table in plan.most_measured if len(table.names) < 3]
+    parts = {part for axes in marginals for part in _parts(axes)}
     variances = support_variances(domain, parts, measured, plan.total_is_public)
     alike: dict[tuple[tuple[int, ...], tuple[float, ...]], float] = defaultdict(float)
     for axes, weight in zip(marginals, workload.weights[::step], strict=True):
         sizes = tuple(domain.shape[axis] for axis in axes)
         alike[sizes, tuple(variances[part] for part in _parts(axes))] += weight
-    errors = np.array([_errors(num_records, sizes, noise) for sizes, noise in alike])
+    errors = [_errors(num_records, sizes, noise) for sizes, noise in alike]
     square, distance = np.average(errors, axis=0, weights=[*alike.values()])
-    return SelectionErrors(math.sqrt(square), min(float(distance), 1.0))
+    return math.sqrt(square), min(float(distance), 1.0)
 
 
 def selection_seconds(plan: SelectionPlan, num_records: int) -> float:
     """Returns about the processor time of a draw: of choosing, measuring, the fit and records."""
-    shape, pairs = plan.domain.shape, len(plan.pairs)
-    if not pairs:
-        return plan.resources.seconds
+    shape, num_pairs = plan.domain.shape, len(plan.pairs)
     cells = sum(shape[first] * shape[second] for first, second in plan.pairs)
     seconds = _CELL_SECONDS * cells + _TRIPLE_SECONDS * len(plan.triples)
     if num_records > plans.MAX_CANDIDATES:
-        return seconds + _CANDIDATES_SECONDS * pairs
+        return seconds + _CANDIDATES_SECONDS * num_pairs
     variance = np.median([table.variance for table in plan.most_measured if len(table.names) == 2])
-    signal = num_records / math.sqrt(variance) / (cells / pairs)
-    of_tree = _MEASURED_CELL_SECONDS * cells + _ATTRIBUTE_SECONDS * len(shape)
+    signal = num_records * num_pairs / cells / math.sqrt(variance)
+    of_tree = _TREE_CELL_SECONDS * cells + _ATTRIBUTE_SECONDS * len(shape)
     return seconds + min(1.0, math.sqrt(signal / _LARGE_TREE)) * of_tree
 
 
@@ -114,11 +102,8 @@ def _errors(
 
     def product(part: Sequence[int], place: int) -> NDArray[np.float64]:
         """Returns a product over some axes, of one of the arrays of ``_levels``."""
-        table = np.ones([1] * number)
-        for axis in part:
-            shape = [-1 if other == axis else 1 for other in range(number)]
-            table = table * groups[axis][place].reshape(shape)
-        return table
+        arrays = (groups[axis][place] if axis in part else np.ones(1) for axis in range(number))
+        return reduce(np.multiply, np.ix_(*arrays))
 
     counts, levels = num_records * product(range(number), 0), product(range(number), 1)
     relative = np.zeros_like(counts)

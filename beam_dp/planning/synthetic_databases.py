@@ -193,8 +193,8 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob) -> dict[str, Any]:
         return fields
     beta = job.failure_probability
     bound = selected_tables_theorem(plan, beta).bound(job.num_records).max_error
-    errors = selection_errors(plan, job.num_records)
-    low, high = range_of(errors.total_variation, 1.0)
+    error, distance = selection_errors(plan, job.num_records)
+    low, high = range_of(distance, 1.0)
     note = (
         "selects marginals by noisy scores, so the error depends on the data: usual tables have a"
         f" total variation of {low:.2g} to {high:.2g}, averaged over marginals; before the fit, no"
@@ -204,8 +204,8 @@ def _by_scores(plan: SelectionPlan, job: PlanningJob) -> dict[str, Any]:
     seconds = selection_seconds(plan, job.num_records)
     return {
         "resources": dataclasses.replace(plan.resources, seconds=seconds),
-        "expected_error": errors.cell,
-        "error_range": range_of(errors.cell),
+        "expected_error": error,
+        "error_range": range_of(error),
         "total_variation_range": (low, high),
         "note": note,
     }

@@ -59,8 +59,8 @@ def test_error_falls_with_epsilon_and_with_records():
             assert isinstance(plan, SelectionPlan)
             found.append(selection_errors(plan, number))
         for worse, better in itertools.pairwise(found):
-            assert 1 >= worse.total_variation > better.total_variation > 0
-            assert worse.cell > better.cell or not is_epsilon
+            assert 1 >= worse[1] > better[1] > 0
+            assert worse[0] > better[0] or not is_epsilon
 
 
 def test_predicts_attributes_of_one_level_and_found_domains():
