@@ -413,7 +413,7 @@ REGIONS: dict[str, Callable[[], str]] = {
         f"{name}.json": functools.partial(recorded_table, name)
         for name in (
             *("discovered_domains", "distributed_pass", "hashing", "means", "projection_pass"),
-            *("start", "windows"),
+            *("planned", "start", "windows"),
             *(f"judges/{path.stem}" for path in sorted((RESULTS / "judges").glob("*.json"))),
         )
     },
