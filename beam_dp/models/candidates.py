@@ -20,7 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from beam_dp.domain.universe import Domain
-from beam_dp.models.basis import Support, carry_over, coefficients_table, table_coefficients
+from beam_dp.models.basis import (
+    Support,
+    carry_over,
+    coefficients_table,
+    supports_inside,
+    table_coefficients,
+)
 from beam_dp.models.denoised_attributes import denoised
 from beam_dp.models.elimination import Cascade, GrowingTree, axes_of, mask_of
 from beam_dp.models.junction_tree import into_order, tree_records
@@ -38,6 +44,10 @@ _GROUP_CELLS = 2**15
 # take much less time than fitting the candidates.
 _TREE_CELLS = 2**13
 _TREE_TOLERANCE = 1e-4
+# The closer candidates are to the wanted distribution, the less their number limits the fit.
+_INDEPENDENT_SHARE = 0.1
+# A fit needs so few candidates to tell what the tables are without noise.
+_FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT = 2**17, 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +80,16 @@ class CandidateBasis(FactoredBasis):
         self.codes = codes
         self._log_base = log_base
         self._groups = [self._group(*group) for group in _groups(self.shape, self.sets)]
+
+    def thinned(self) -> CandidateBasis:
+        """Returns the basis of every n-th candidate, enough for a fit; or this basis."""
+        # Candidates are in the order of their codes, so these are spread over all of them.
+        number = max(_FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT * self.num_coefficients)
+        every = self.codes.shape[1] // number
+        if every < 2:
+            return self
+        codes = np.ascontiguousarray(self.codes[:, ::every])
+        return CandidateBasis(self.shape, self.supports, codes, self._log_base[::every])
 
     def _group(self, mask: int, numbers: list[int]) -> _Group:
         axes = tuple(sorted(axes_of(mask), key=lambda axis: (self.shape[axis], axis)))
@@ -111,8 +131,10 @@ class CandidateBasis(FactoredBasis):
     def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the coefficients of the table that has these values at the candidates."""
         marginals = [np.empty(0)] * len(self.sets)
+        others = np.flatnonzero(values)  # a change of records concerns few candidates
+        few = others if len(others) < len(values) // 2 else slice(None)
         for group in self._groups:
-            sums: NDArray[Any] = np.bincount(group.cells, values, math.prod(group.shape))
+            sums: NDArray[Any] = np.bincount(group.cells[few], values[few], math.prod(group.shape))
             summed = group.cascade.sum_down(sums.reshape(group.shape))
             for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
                 marginals[number] = table.transpose(
@@ -140,26 +162,34 @@ def candidate_basis(
 ) -> CandidateBasis:
     """Returns candidates for a fit to noisy tables.
 
-    Half of the candidates come from a small junction tree of the most dependent pairs of
-    attributes, fitted to the noisy tables. The other half has independent attributes, to cover
-    records that are too rare under the tree.
+    Most candidates come from a small junction tree of the most dependent pairs of attributes, and
+    of all sets inside its cliques, fitted to the noisy tables. The others have independent
+    attributes, to cover records that are too rare under the tree.
     """
     layout = FactoredBasis(domain.shape, supports)
     pairs = _strongest_pairs(domain, layout, observed, total)
     singles = [(axis,) for axis in range(domain.num_attributes)]
     impossible = [(rule.axes, rule.mask(domain.shape)) for rule in domain.impossible]
     tree = TreeBasis(domain.shape, [(), *singles, *pairs], impossible)
+    cliques = (tuple(sorted(clique.axes)) for clique in tree.tree.cliques)
+    inside = [axes for clique in cliques for axes in supports_inside(clique, layout.slices)]
+    tree = TreeBasis(domain.shape, [(), *singles, *inside], impossible)
     means = denoised(domain, tree, observed.restricted(layout, tree), total)
     weights, fair = (carry_over(layout.slices, values, tree) for values in (importance, signs))
     fit = fit_maximum_entropy(tree, means, total, weights, fair, tolerance=_TREE_TOLERANCE)
     drawn = [fit.log_weights, independent_log_weights(tree, means, total)]
+    shares = [1 - _INDEPENDENT_SHARE, _INDEPENDENT_SHARE]
     records = []
-    for log_weights in drawn:
+    for log_weights, share in zip(drawn, shares, strict=True):
         tree.calibrate(log_weights)
-        records.append(tree_records(tree.tree, number // len(drawn)))
+        records.append(tree_records(tree.tree, int(share * number)))
     codes, copies = _distinct(domain.shape, np.concatenate(records, axis=1))
-    logs = [tree.log_probabilities(log_weights, codes) for log_weights in drawn]
-    log_mixture = np.logaddexp(*logs) - math.log(len(drawn))
+    log_mixture = np.logaddexp(
+        *(
+            tree.log_probabilities(log_weights, codes) + math.log(share)
+            for log_weights, share in zip(drawn, shares, strict=True)
+        )
+    )
     # If a table of the tree rounds to 0, a record may have probability 0.
     possible = np.isfinite(log_mixture)
     log_base = np.log(copies[possible] / copies.sum()) - log_mixture[possible]

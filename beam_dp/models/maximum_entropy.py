@@ -70,6 +70,8 @@ _QUICK_FITS = 10
 _FIRST_QUICK_PENALTY, _QUICK_RATIO = 1.0, 3.0
 _CLOSE, _STALLED = 1.2, 0.9
 _TOLERANCE = 1e-6
+# Matching a fit leaves about this share of its noise.
+_MATCHED_PENALTY = 1e-2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,6 +250,30 @@ def refit(
     point = problem.step(observed.values[chosen], penalties, start, problem.at(start))
     result[chosen] = point.place
     return result
+
+
+def matched(
+    fit: Fit,
+    basis: Basis,
+    to: Basis,
+    observed: NoisyCoefficients,
+    total: float,
+    tolerance: float = _TOLERANCE,
+) -> Fit:
+    """Returns the fit of one basis as a hypothesis of another basis with the same coefficients."""
+    _, moments = basis.log_moments(fit.log_weights, math.log(basis.num_cells))
+    start = independent_log_weights(
+        to, NoisyCoefficients(total * moments, observed.variances), total
+    )
+    # As if each coefficient had its noise or that of a sample, whichever is less.
+    variances = np.where(
+        np.isfinite(observed.variances),
+        np.minimum(observed.variances, total * independent_variances(to, start)),
+        np.inf,
+    )
+    wanted = NoisyCoefficients(total * moments, variances)
+    log_weights = refit(to, wanted, total, start, _MATCHED_PENALTY, tolerance)
+    return dataclasses.replace(fit, log_weights=log_weights)
 
 
 @on_one_thread

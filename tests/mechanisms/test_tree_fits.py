@@ -37,6 +37,7 @@ from beam_dp.mechanisms.marginals import (
 from beam_dp.mechanisms.marginals.measure_all import MWEM, Gaussian, Laplace
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, growing_tree, tree_cells
 from beam_dp.mechanisms.registry import ReleaseOptions, plan_release
+from beam_dp.models import candidates as candidates_module
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.kinds import verify_release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
@@ -257,6 +258,40 @@ def test_error_of_candidates_is_at_most_a_tenth_above_that_of_an_array():
         plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE, 0.3), 2000)
         expected.append(error(MWEM().release(plan, summary(plan, counts), Seeded(seed))))
     assert np.mean(found) < 1.1 * np.mean(expected)
+
+
+@pytest.mark.part
+def test_few_candidates_fit_triples_nearly_as_well_as_an_array():
+    """Candidates follow triples, not pairs alone; every fourth one finds what the tables are."""
+    domain, rng = domain_of(*[2] * 11), np.random.default_rng(7)
+    records = rng.integers(0, 2, (11, 20_000))
+    for column in range(2, 11):
+        rule = records[column - 1] & records[column - 2] ^ records[rng.integers(column)]
+        records[column] = np.where(rng.random(20_000) < 0.8, rule, records[column])
+    counts = np.bincount(np.ravel_multi_index(records, domain.shape), minlength=2**11)
+    workload = workload_of(domain, 3)
+    plan = plan_of(MWEM(), workload, promise(ADD, APPROXIMATE), 20_000)
+    exact = {names: exact_table(domain, counts, names) for names in workload}
+
+    def error(release: SyntheticDatabase) -> float:
+        return float(
+            np.mean(
+                [
+                    np.abs(each.values - exact[each.attributes]).mean()
+                    for each in release.answer(workload)
+                ]
+            )
+        )
+
+    ratios = []
+    for seed in range(3):
+        whole = error(MWEM().release(plan, summary(plan, counts), Seeded(seed)))
+        with over_candidates(2**10), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(candidates_module, "_FEW_CANDIDATES", 2**8)
+            patch.setattr(candidates_module, "_CANDIDATES_PER_COEFFICIENT", 1)
+            few = MWEM().plan(domain, workload, promise(ADD, APPROXIMATE), 20_000)
+            ratios.append(error(MWEM().release(few, summary(few, counts), Seeded(seed))) / whole)
+    assert np.mean(ratios) < 1.15
 
 
 @pytest.mark.parametrize("change", ["records", "mismatch", "kind"])

@@ -239,7 +239,10 @@ class _Observed:
         if prior is None:
             basis = plan_candidates(plan, self.layout, observed, total, self.noise)
             importance = _importance(plan, basis)
-            fit = self._fitted(basis, observed, importance)
+            few = basis.thinned()
+            fit = self._fitted(few, observed, importance)
+            if few is not basis:
+                fit = maximum_entropy.matched(fit, few, basis, observed, total, tolerance(basis))
         else:
             basis, fit = prior.fitted(plan.workload, self.layout, observed, total)
             importance = _importance(plan, basis)
