@@ -23,9 +23,9 @@ from benchmarks.recorded import RESULTS, Figure, Row, Run, read
 from benchmarks.tables import markdown, table
 
 OWN = "beam_dp"
-FLOORS_HEAD = "table, marginals, epsilon"
-FLOORS = ("records", "free selection", "structure", "rounded structure", "unbiased", "linear")
-FLOOR_PARTS = ("structure", "noise", "paid selection", "rounding", "not measured")
+PARTS_HEAD = "table, marginals, epsilon"
+BESIDE = ("records", "free selection", "structure", "rounded structure", "unbiased", "linear")
+ERROR_PARTS = ("structure", "noise", "paid selection", "rounding", "not measured")
 ERRORS = ("total variation", "largest cell")
 WEIGHTED = "weighted total variation"
 # Pages show the commands of a file, or only the first one if there are more.
@@ -219,29 +219,29 @@ def accuracy() -> str:
     return markdown([*heads, "CPU seconds", "runs"], lines)
 
 
-def floors() -> str:
-    """Returns errors beside their floors, and the parts of the errors."""
-    found = rows("floors")
+def error_parts() -> str:
+    """Returns errors beside others, and the parts of the errors."""
+    found = rows("error_parts")
     if not found:
         return "No run has been recorded yet.\n"
     parts = []
     for error in ERRORS:
         parts += [
-            f"The {error} of the released records, beside floors:\n",
-            _shown(found, {f"{n}, {error}": n for n in FLOORS}),
+            f"The {error} of the released records, beside other errors:\n",
+            _shown(found, {f"{n}, {error}": n for n in BESIDE}),
         ]
-    names = {f"part: {each}": each for each in FLOOR_PARTS}
+    names = {f"part: {each}": each for each in ERROR_PARTS}
     parts += ["Parts of the records' total variation:\n", _shown(found, names)]
     kept = [name for name in found[0].figures if name.endswith("% of the rows, total variation")]
     kept = ["records, total variation", "rows of equal error", *kept]
     names = {each: each.removesuffix(", total variation") for each in kept}
     parts += ["The total variation of random samples of the rows:\n", _shown(found, names)]
-    return "\n".join([*parts, how("floors")])
+    return "\n".join([*parts, how("error_parts")])
 
 
 def _shown(found: Sequence[Row], names: dict[str, str]) -> str:
     """Returns a table of some figures, under other names."""
-    return table([_renamed(row, names) for row in found], FLOORS_HEAD, list(names.values()))
+    return table([_renamed(row, names) for row in found], PARTS_HEAD, list(names.values()))
 
 
 def by_weights() -> str:
@@ -401,7 +401,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "time beside bare readers": beside_readers,
     "time beside PipelineDP": pass_beside_peer,
     "accuracy": accuracy,
-    "floors": floors,
+    "error_parts": error_parts,
     "error by weights": by_weights,
     "error beside baselines": beside_baselines,
     "error beside Gaussian noise": by_queries,

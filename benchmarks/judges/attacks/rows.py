@@ -22,7 +22,7 @@ from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import marginals
-from benchmarks import accuracy_tables, floors
+from benchmarks import accuracy_tables, error_parts
 from benchmarks.judges.environment import Environment
 from benchmarks.recorded import Figure, Row
 
@@ -32,7 +32,7 @@ _SEED = 20261127
 _DELTA = 1e-9
 
 
-class NoNoise(floors.NoNoise):
+class NoNoise(error_parts.NoNoise):
     """Adds no Gaussian noise, and selects what scores best."""
 
     def select(self, scores: NDArray[np.int64], scale: float) -> int:

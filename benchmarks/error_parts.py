@@ -1,9 +1,9 @@
-"""Measures how near to its floors the error of a release is, and what its error is made of.
+"""Measures what the error of a release is made of, beside errors that know the exact tables.
 
-    BEAM_DP_DATA=DIR python benchmarks/floors.py adult --ways 2 --epsilon 1 --runs 10
-    BEAM_DP_DATA=DIR python benchmarks/floors.py --all --record benchmarks/results/floors.json
+    BEAM_DP_DATA=DIR python benchmarks/error_parts.py adult --ways 2 --epsilon 1 --runs 10
+    python benchmarks/error_parts.py --all --record benchmarks/results/error_parts.json
 
-All floors are computed from the exact tables, so they are private: never publish those of secret
+All of these are computed from the exact tables, so they are private: never publish those of secret
 records. Errors are those of ``accuracy.py``: the total variation averaged over the marginals of the
 workload, and the largest error of any cell. A public number of records, add-or-remove-one.
 
@@ -270,7 +270,7 @@ def equal_share(task: Task, order: NDArray[np.int64], error: float) -> float:
 
 
 def measure(label: str, task: Task, runs: int, generator: np.random.Generator) -> Row:
-    """Returns the floors of a task beside the error of its releases, and the error's parts."""
+    """Returns the parts of the error of a task, and other errors beside it."""
     found: dict[str, list[float]] = {}
 
     def put(name: str, measured: Sequence[float]) -> None:

@@ -1,4 +1,4 @@
-"""The floors of the accuracy: closed forms against draws, and parts that add up."""
+"""The parts of an error: closed forms against draws, and parts that add up."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def benchmarks(monkeypatch):
 
 def made(sizes: tuple[int, ...], ways: int, epsilon: float = 1.0):
     import accuracy_tables
-    from floors import Task
+    from error_parts import Task
 
     domain, codes = accuracy_tables.MadeTable(20_261_127, 3000, sizes).draw()
     return Task.of(domain, codes, marginals(domain, ways=ways), epsilon)
@@ -30,7 +30,7 @@ def made(sizes: tuple[int, ...], ways: int, epsilon: float = 1.0):
 @pytest.mark.parametrize("sizes", [(2, 3, 4, 2), (2, 66, 3)])
 def test_expected_error_of_unbiased_tables_is_the_mean_of_draws(sizes):
     """With an attribute above 64 codes as well, whose basis has more vectors than dimensions."""
-    from floors import Residuals
+    from error_parts import Residuals
 
     residuals, generator = Residuals(made(sizes, 2)), np.random.default_rng(1)
     drawn = np.array([residuals.draw(generator) for _ in range(200)])
@@ -40,7 +40,7 @@ def test_expected_error_of_unbiased_tables_is_the_mean_of_draws(sizes):
 
 
 def test_parts_add_up_and_structure_has_less_error_than_noise():
-    from floors import measure
+    from error_parts import measure
 
     with on_trees(60):
         task = made((3, 4, 2, 3, 2), 2, epsilon=3.0)
@@ -54,7 +54,7 @@ def test_parts_add_up_and_structure_has_less_error_than_noise():
 
 
 def test_sample_of_equal_error_has_that_error():
-    from floors import equal_share, sampled
+    from error_parts import equal_share, sampled
 
     task = made((3, 4, 2), 2)
     order = np.random.default_rng(3).permutation(task.num_records)
@@ -65,7 +65,7 @@ def test_sample_of_equal_error_has_that_error():
 
 
 def test_all_of_a_table_that_is_measured_at_once_has_no_paid_selection():
-    from floors import measure
+    from error_parts import measure
 
     row = measure("made", made((2, 3, 2), 3), 1, np.random.default_rng(4))
     assert row.figures["part: paid selection"].value == row.figures["part: not measured"].value == 0
