@@ -19,6 +19,7 @@ from beam_dp.models.basis import on_one_thread
 
 _MAX_CORRECTIONS = 4
 _SOLVER_STEPS = 25
+_SLOW = 0.5
 _MAX_ROUNDS = 200
 _FIRST_SHARE = 0.002
 
@@ -86,7 +87,10 @@ def round_to_records(
         moved_error = float(importance @ moved_difference**2)
         if moved_error >= error:
             break
+        is_slow = moved_error > _SLOW * error  # where counts are small, moves are faster
         counts, difference, error = moved, moved_difference, moved_error
+        if is_slow:
+            break
     batch = max(1, int(num_records * _FIRST_SHARE))
     changes = _moves(basis, counts, importance * difference, batch)
     for _ in range(_MAX_ROUNDS):
