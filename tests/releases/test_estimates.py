@@ -225,25 +225,31 @@ def test_predicted_errors_match_calculations_by_hand():
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
     domain = DOMAIN.restrict(["sex", "in/out"])
     query = VectorQuery.of({0: [1, 0], 1: [1, 0]})
-    model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
+    model = FittedErrors(domain, shares, 0.1, 0.0, 1000.0, variances, {})
     # Of each attribute the literal has s = n = 1 over 2 codes: seen 1/4, own 1/2; p^2, p (1 - p).
     noise = 25 * 0.5 * 0.5
     prior = (1000 * 0.1) ** 2 * (0.75 * 0.25) * (0.5 * 0.5)
     singles = 4 * (0.75**2 * 0.5**2) + 9 * 0.5 * 0.25 + 16 * 0.5 * 0.75**2
     expected = singles + noise * prior / (noise + prior)
     assert model.of([query], np.array([375.0])) == pytest.approx([math.sqrt(expected)])
-    unknown = FittedErrors(domain, shares, 0.1, 1000.0, {**variances, (0, 1): math.inf}, {})
+    # A small count is not that wrong. But noise of 3 and 4 records hides some of the usual 500.
+    hiding = 3 / 500 * 9 * 0.5 * 0.25 + 4 / 500 * 16 * 0.5 * 0.75**2
+    small = model.of([query], np.array([6.0]), np.array([7.0]))
+    spread = expected - hiding
+    limit = 7 + 6 * math.sqrt(spread) / 2
+    assert small == pytest.approx([math.sqrt(hiding + spread * limit / (spread + limit))])
+    unknown = FittedErrors(domain, shares, 0.1, 0.0, 1000.0, {**variances, (0, 1): math.inf}, {})
     assert np.isinf(unknown.of([query], np.array([375.0]))).all()
     shares = [np.array([1 - 1e-15, 1e-15]), np.array([0.5, 0.5])]
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0, (0, 1): 25.0}
-    model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {})
+    model = FittedErrors(domain, shares, 0.1, 0.0, 1000.0, variances, {})
     query = VectorQuery.of({0: [0, 1], 1: [1, 0]})
     # Some records may have this code although its probability is nearly zero.
     assert model.of([query], np.array([1.0]))[0] < 20
     # Independent attributes: about one record more or less in each cell.
     domain = dp.Domain((*domain.attributes, dp.CategoricalAttribute("third", ("x", "y"))))
     known = dict.fromkeys(subsets((0, 1)), 0.0) | dict.fromkeys([(2,), (0, 2), (1, 2)], 0.0)
-    model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 1000.0, known, {})
+    model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 0.0, 1000.0, known, {})
     query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
 
@@ -353,7 +359,7 @@ def test_error_of_pairs_matches_calculations_by_hand():
     pair = UnmeasuredPair(40.0, 30.0, expected + np.outer([20, -20], [1, -1]), expected)
     variances = {(): 4.0, (0,): 9.0, (1,): 16.0}
     shares = [np.array([0.5, 0.5])] * 2
-    model = FittedErrors(domain, shares, 0.1, 1000.0, variances, {(0, 1): pair})
+    model = FittedErrors(domain, shares, 0.1, 0.0, 1000.0, variances, {(0, 1): pair})
     query = VectorQuery.of({0: [1, 0], 1: [1, 0]})
     lift = 270 / 250
     singles = 4 * 0.25**2 * lift**2 + (9 + 16) * 0.5 * 0.25 * lift**2

@@ -44,12 +44,17 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # In Lancaster's expansion around independent attributes, the interaction r_S of a set S of
 # attributes changes a count by N r_S times the product of sqrt(p (1 - p)) over S and of p over the
 # other attributes, where p is the share of records for which a literal is true. For pairs, r is a
-# correlation. The dependence D, the root mean square of Cramer's coefficient over the measured
-# pairs, states how strongly the attributes of a table depend on each other. After a maximum-entropy
-# fit of all pairs, the remaining interactions of order three and more were 0.03 D to 0.07 D on six
-# tables (nltcs and two halves of it, seven and five columns of adult, flights). Measuring one more
-# order reduced the remaining interactions to 0.4 times their size. Chance adds interactions of 1 /
-# sqrt(N) in a table of N records.
+# correlation. The dependence D, the root mean square of r over the measured pairs, states how
+# strongly the attributes of a table depend on each other. After a maximum-entropy fit of all pairs,
+# the interactions of three attributes were 0.02 to 0.05 sqrt(D) on nine tables, but 0.08 to 0.18
+# sqrt(D) on generated tables with rules for three columns. So a release of pairs of many attributes
+# measures a sample of triples, which corrects the guess (``_third_order``). One more measured order
+# reduced them to 0.4 times their size. Chance adds 1 / sqrt(N) in a table of N records.
+#
+# A fit also knows which counts are small. A count of at least 0 with the mean c that reaches at
+# most M has a variance of at most c (M - c). So the error of a fitted count c with the predicted
+# error E has a variance of about c + c E / 2, by chance and by E, if this is smaller than E^2. Only
+# noise that can hide a usual code of an attribute is not limited by what was fitted.
 #
 # ``UnmeasuredPair`` models two attributes that were scored and, because of the score, not measured
 # together. The noisy L1 distance S of the pair from independence is known, in records. The table
@@ -62,42 +67,42 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # measures how often the error bars contain the truth elsewhere.
 
 
-# The size of interactions after fitting all smaller interactions, in units of the dependence.
-_THIRD_ORDER = 0.05
+# The size of interactions after fitting all smaller interactions, in units of sqrt(dependence).
+_THIRD_ORDER = 0.04
 _NEXT_ORDER = 0.4
+_REACHED = 0.5  # of the largest variance that a count can have
+_OUTSIDE = 0.05  # of a bar of 95 %
 # An answer about k attributes has 2^k interactions.
 MAX_ATTRIBUTES = 12
 _MAX_LIFT = 1e6
 
 
+@dataclass(frozen=True, eq=False)
 class FittedErrors:
     """The model of the errors of one release.
 
-    ``dependence``: the root mean square of Cramer's V over pairs; None if no pair was measured.
+    ``dependence``: the root mean square of the interactions of pairs; None if no pair was measured.
+    ``third_order``: the mean square of the interactions of three attributes that the fit lacks.
     ``variances``: the variances of the orthonormal coefficients of each set of attributes that was
     measured and fitted, in squared records; infinite for all other sets.
     """
 
-    def __init__(
-        self,
-        domain: Domain,
-        shares: Sequence[Vector],
-        dependence: float | None,
-        num_records: float,
-        variances: Mapping[Support, float],
-        unmeasured: Mapping[Support, UnmeasuredPair],
-    ) -> None:
-        self._domain = domain
-        self._shares = shares
-        self._dependence = dependence
-        self._num_records = num_records
-        self._variances = variances
-        self._unmeasured = unmeasured
+    domain: Domain
+    shares: Sequence[Vector]
+    dependence: float | None
+    third_order: float
+    num_records: float
+    variances: Mapping[Support, float]
+    unmeasured: Mapping[Support, UnmeasuredPair]
 
-    def of(self, queries: Sequence[VectorQuery], counts: Vector) -> Vector:
+    def of(
+        self, queries: Sequence[VectorQuery], counts: Vector, chance: Vector | float = math.inf
+    ) -> Vector:
         """Returns the root mean squared errors that the model predicts.
 
         ``queries``: queries about the same axes, at most 12.
+        ``counts``: the fitted numbers of records for which all literals are true.
+        ``chance``: the variances that chance alone causes if the fit is right.
 
         Returns:
             The errors in records, shape (num_queries,); infinite if an interaction of one or two
@@ -107,9 +112,9 @@ class FittedErrors:
         centred, free, seen, spread = (np.empty((len(axes), len(queries))) for _ in range(4))
         chances = np.ones(len(queries))
         constant, factor = affine_parts(queries)
-        least_share = 0.5 / max(self._num_records, 1.0)
+        least_share = 0.5 / max(self.num_records, 1.0)
         for place, axis in enumerate(axes):
-            size, share = self._domain.shape[axis], self._shares[axis]
+            size, share = self.domain.shape[axis], self.shares[axis]
             vectors = np.array([query.vectors[place] for query in queries])
             sums, squares = vectors.sum(axis=1), (vectors**2).sum(axis=1)
             centred[place] = np.maximum(squares - sums**2 / size, 0.0)
@@ -121,9 +126,9 @@ class FittedErrors:
             chances *= (vectors != 0) @ np.maximum(share, least_share)
         # How often all literals are true, relative to independent attributes.
         lift = np.clip(
-            np.maximum(counts, 0.0) / np.maximum(self._num_records * chances, 1e-9), 1.0, _MAX_LIFT
+            np.maximum(counts, 0.0) / np.maximum(self.num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )
-        total = np.zeros(len(queries))
+        total, hiding = np.zeros(len(queries)), np.zeros(len(queries))
         for inside in product((False, True), repeat=len(axes)):
             support = tuple(compress(axes, inside))
             mask = np.array(inside, bool)
@@ -134,34 +139,42 @@ class FittedErrors:
                 # The weights of the product and of the constant may have different signs.
                 of_noise = (np.abs(constant / factor) + np.sqrt(of_noise)) ** 2
             of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
-            total += _mixed(
-                of_noise, self._variances.get(support, math.inf), of_prior, self._prior(support)
-            )
-        for pair, scored in self._unmeasured.items():
+            variance = self.variances.get(support, math.inf)
+            part = _mixed(of_noise, variance, of_prior, self._prior(support))
+            total += part
+            if len(support) == 1:
+                usual = max(self.num_records, 1.0) / self.domain.shape[support[0]]
+                hiding += min(1.0, math.sqrt(variance) / usual) * part
+        for pair, scored in self.unmeasured.items():
             first, second = (
                 np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
             )
             of_others = seen[~np.isin(axes, pair)].prod(axis=0)
             alone = scored.lift(first != 0, second != 0)
             total += scored.invented(first, second) ** 2 * of_others * np.maximum(lift / alone, 1)
-        return np.abs(factor) * np.sqrt(total)
+        errors = factor**2 * (total - hiding)
+        weights = _largest_weights(queries) * np.maximum(counts, 0.0)
+        limits = np.maximum(chance + _REACHED * weights * np.sqrt(errors), 1e-300)
+        excess = np.divide(errors, limits, out=np.zeros_like(errors), where=np.isfinite(errors))
+        predicted: Vector = np.sqrt(factor**2 * hiding + errors / (1 + excess))
+        return predicted
 
     def _prior(self, support: Support) -> float:
         """Returns the variance of an interaction before any measurement, in Lancaster's units."""
         order = len(support)
         if order < 2:
             return math.inf
-        if order == 2 and not math.isfinite(self._variances.get(support, math.inf)):
+        if order == 2 and not math.isfinite(self.variances.get(support, math.inf)):
             # The measured pairs were chosen, so they say nothing about the other pairs.
-            pair = self._unmeasured.get(support)
+            pair = self.unmeasured.get(support)
             return math.inf if pair is None else pair.size**2
-        if self._dependence is None:
+        if self.dependence is None:
             return math.inf
         if order == 2:
-            return (self._num_records * self._dependence) ** 2
-        size = self._dependence * _THIRD_ORDER * _NEXT_ORDER ** (order - 3)
+            return (self.num_records * self.dependence) ** 2
+        size = math.sqrt(self.third_order) * _NEXT_ORDER ** (order - 3)
         # The random choice of people in the table adds an interaction of about 1 / sqrt(N).
-        return (self._num_records * size) ** 2 + self._num_records
+        return (self.num_records * size) ** 2 + self.num_records
 
 
 def _mixed(of_noise: Vector, variance: float, of_prior: Vector, prior: float) -> Vector:
@@ -470,16 +483,20 @@ class Estimates:
         counts = sums([query.held for query in queries])
         is_covered = self.covers(axes) and self._is_fitted(axes)
         kind: ErrorKind = "approximate" if is_covered else "model_based"
-        errors = self._model(axes).of(queries, counts)
+        largest, squares = _largest_weights(queries), sums([query.squared for query in queries])
+        chance, of_sample, least = squares + largest**2 / 4, 0 * largest, 0 * largest
         if table is None or self.fitted.is_answered_by_records(self._names(axes)):
             # The released records are a sample of the records that they represent. If a condition
             # is true for n of them, n + 1 is a cautious estimate of the expected number.
-            scale = self.fitted.scale
-            squares = sums([query.squared for query in queries])
-            squares += scale * _largest_weights(queries) ** 2
-            errors = np.sqrt(errors**2 + max(0.0, scale - 1) * squares)
-        for value, error in zip(values, errors.tolist(), strict=True):
-            yield Estimate(value, error, error * DEVIATIONS["fitted"], kind)
+            scale, least = self.fitted.scale, largest
+            chance = 2 * (squares + largest**2)
+            of_sample = max(0.0, scale - 1) * (squares + scale * largest**2)
+        errors = np.sqrt(self._model(axes).of(queries, counts, chance) ** 2 + of_sample)
+        # Counts are whole numbers, so bars reach half a record further, unless 95 % are exact.
+        whole = np.where(errors**2 > _OUTSIDE * largest**2, largest / 2, 0.0)
+        margins = np.maximum(errors * DEVIATIONS["fitted"] + whole, least)
+        for value, error, margin in zip(values, errors.tolist(), margins.tolist(), strict=True):
+            yield Estimate(value, error, margin, kind)
 
     def _no_error(self, axes: Axes) -> str:
         """Returns the reason why a fitted answer has no stated error; empty if it has an error."""
@@ -556,6 +573,7 @@ class Estimates:
             self._domain,
             self._shares,
             self._dependence,
+            self._third_order,
             self.fitted.num_represented,
             {support: variances[support] for support in variances if self._is_fitted(support)},
             {axes: pair for axes, pair in self._known_pairs.items() if inside.issuperset(axes)},
@@ -569,7 +587,7 @@ class Estimates:
 
     @cached_property
     def _dependence(self) -> float | None:
-        """The root mean square of Cramer's V over the measured pairs of attributes.
+        """The root mean square of the interactions of the measured pairs of attributes.
 
         Nearly empty cells have less weight, because their noise exceeds the dependence.
         """
@@ -589,8 +607,38 @@ class Estimates:
             for (first, second), table in self._fitted_tables(part).items():
                 expected = np.outer(self._shares[first], self._shares[second])
                 moved = (_normalised(table) - expected) ** 2 / (expected + few)
-                squares.append(float(moved.sum()) / (min(table.shape) - 1))
+                squares.append(float(moved.sum()) / math.prod(size - 1 for size in table.shape))
         return math.sqrt(sum(squares) / len(squares)) if squares else None
+
+    @cached_property
+    def _third_order(self) -> float:
+        """The mean square of the interactions of three attributes that the fit lacks.
+
+        Triples that were measured and not fitted correct a guess from the pairs, which may be wrong
+        by its own size. Noise decides how far; bars need the upper end of what was measured.
+        """
+        guess, number = _THIRD_ORDER**2 * (self._dependence or 0.0), self.fitted.num_represented
+        measured, domain = self.measured, self._domain
+        tables = zip(measured.described, measured.tables, strict=True) if measured else ()
+        triples = {domain.axes(one.names): (table, one.variance) for one, table in tables}
+        sampled = [axes for axes in triples if len(axes) == 3 and not self._is_fitted(axes)]
+        squares, precisions = np.empty(len(sampled)), np.empty(len(sampled))
+        for place, (axes, fitted) in enumerate(self._fitted_tables(sampled).items()):
+            table, variance = triples[axes]
+            away, freedoms = table - fitted, math.prod(size - 1 for size in table.shape)
+            for axis in range(3):
+                away -= away.mean(axis=axis, keepdims=True)
+            weight = number**2 * math.prod(1 - (self._shares[a] ** 2).sum() for a in axes)
+            squares[place] = ((away**2).sum() - variance * freedoms) / max(weight, 1.0)
+            precisions[place] = (weight / variance) ** 2 / (2 * freedoms)
+        precision = float(precisions.sum())
+        if precision == 0:
+            return guess
+        mean = float(precisions @ squares) / precision
+        spread = math.sqrt(precisions**2 @ (squares - mean) ** 2) / precision
+        # Chance alone adds 1 / number (see ``FittedErrors``).
+        upper, trust = mean + 2 * spread - 1 / number, guess**2 / (guess**2 + 1 / precision)
+        return max(0.0, guess + trust * (upper - guess))
 
 
 def _known(fitted: Estimate | None) -> Estimate:
