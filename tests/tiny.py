@@ -22,6 +22,7 @@ from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.marginals import (
+    measurements as measurements_module,
     plan as plan_module,
     scores as scores_module,
     selection as selection_module,
@@ -122,6 +123,14 @@ def check_release(release: SyntheticDatabase, plan: MarginalsPlan) -> None:
     if release.num_records <= MAX_WRITTEN:
         again = release_from_bytes(release_to_bytes(release))
         assert (again.counts == release.counts).all()
+
+
+@contextmanager
+def with_triples() -> Iterator[None]:
+    """Lets pairs of three attributes measure their triple, as pairs of many attributes do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measurements_module, "_TRIPLE_ATTRIBUTES", range(3, 65))
+        yield
 
 
 def summary(plan: MarginalsPlan, counts: np.ndarray) -> Marginals:

@@ -25,6 +25,7 @@ from tiny import (
     exact_table,
     on_trees,
     summary,
+    with_triples,
     workload_of,
 )
 from window_plans import HORIZON_ID, horizon_of, person, plan_of as plan_windows
@@ -56,7 +57,7 @@ from beam_dp.secret.summaries.histogram import Histogram, Marginals
 from beam_dp.secret.summaries.projection import Projection
 from beam_dp.secret.summaries.sparse_counts import ElementCounts, KeyCounts, ValueCounts
 
-DOMAIN = domain_of(3, 2)
+DOMAIN, CUBE = domain_of(3, 2), domain_of(3, 2, 2)
 COUNTS = np.array([40, 3, 7, 11, 25, 14])
 KEYS = universe_elements([*"abcdef"], seeded_key(0))
 Counts = NDArray[np.int64]
@@ -402,6 +403,17 @@ CASES: dict[str, Case] = {
     "gaussian": synthetic("gaussian", dp.Gaussian(), deltas=(1e-9,)),
     "gaussian textbook": synthetic(
         "gaussian", dp.Gaussian("textbook"), deltas=(1e-9,), least=0.7, least_on_data=0.7
+    ),
+    "gaussian, a triple": Case(
+        lambda promised: dp.Gaussian().plan(
+            CUBE, workload_of(CUBE, 2), promised, number_of(promised)
+        ),
+        # The third code follows from the first two.
+        lambda plan, counts, noise: draw_tables(
+            plan, np.where(np.arange(12) // 2 % 2 == np.arange(12) % 2, counts.repeat(2), 0), noise
+        ),
+        deltas=(1e-9,),
+        around=with_triples,
     ),
     "small_db": synthetic("small_db", dp.SmallDB(size=3), **COINS),
     "sparse_project": sketch(

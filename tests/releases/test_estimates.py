@@ -3,16 +3,18 @@
 import dataclasses
 import math
 from functools import cache
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 from measured_database import DOMAIN, counts, database, drawn_again
 from noise_sources import Seeded
 from release_examples import release_of
-from tiny import on_trees
+from tiny import domain_of, on_trees
 
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import selection
+from beam_dp.mechanisms.marginals.measurements import sampled_triples
 from beam_dp.models.basis import subsets
 from beam_dp.queries.dense_tables import VectorQuery, sums_of
 from beam_dp.queries.linear import Parity, Product, negation
@@ -252,6 +254,58 @@ def test_predicted_errors_match_calculations_by_hand():
     model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.0, 0.0, 1000.0, known, {})
     query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
     assert model.of([query], np.array([125.0])) == pytest.approx([math.sqrt(1000 / 4**3)])
+
+
+def yes_no(rule: str) -> list[np.ndarray]:
+    """Ten yes/no columns, of which seven follow earlier ones at times, perhaps by ``xor``."""
+    rng = np.random.default_rng(3)
+    codes = [(rng.random(20_000) < chance).astype(np.int64) for chance in (0.4, 0.2, 0.1)]
+    for place, share in enumerate(rng.uniform(0.0, 0.6, 7), 3):
+        first, second = (codes[part] for part in rng.choice(place, 2, replace=False))
+        followed = first ^ second if rule == "xor" and place > 6 else first
+        codes.append(np.where(rng.random(20_000) < share, followed, rng.random(20_000) < 0.04))
+    return codes
+
+
+@pytest.mark.parametrize(("rule", "least", "most"), [("none", 0.0, 0.045), ("xor", 0.06, 0.08)])
+def test_bars_hold_for_small_counts_and_for_dependence_beyond_pairs(rule, least, most):
+    domain, codes = domain_of(*(2,) * 10), yes_no(rule)
+    plan = dp.MWEM().plan(domain, dp.marginals(domain, ways=2), database().guarantee, "noisy")
+    assert len(plan.measurements) == 1 + 10 + 45 + 120  # all triples
+    cells = Histogram(domain, np.bincount(domain.cell_index(codes), minlength=domain.num_cells))
+    exact, rng, rows = cells.marginals(plan.summary_tables), np.random.default_rng(0), []
+    for seed in range(4):
+        estimates = plan.release(exact, Seeded(seed)).estimates
+        assert least <= math.sqrt(estimates._third_order) < most
+        queries = []
+        for order in (3, 4, 5) * 60:
+            axes = np.sort(rng.choice(10, order, replace=False)).tolist()
+            record = rng.integers(20_000)
+            wanted = [rng.choice([codes[axis][record], 1]) for axis in axes]
+            queries.append(VectorQuery.of(dict(zip(axes, np.eye(2)[wanted], strict=True))))
+        for query, answer in zip(queries, estimates.of(queries), strict=True):
+            vectors = zip(query.axes, query.vectors, strict=True)
+            count = math.prod(vector[codes[axis]] for axis, vector in vectors).sum()
+            rows.append((count, abs(count - answer.value), answer.margin))
+    truths, errors, margins = np.array(rows).T
+    for group in (truths < 100, truths >= 100):
+        assert group.sum() > 200 and (errors <= margins)[group].mean() >= 0.93
+        assert margins[group].mean() <= 2 * np.quantile(errors[group], 0.95)
+
+
+@pytest.mark.parametrize(
+    ("size", "sets", "number"),
+    [
+        (10, list(combinations(range(10), 2)), 120),
+        (10, list(combinations(range(10), 3)), 0),
+        (10, list(pairwise(range(10))), 0),
+        (9, list(combinations(range(9), 2)), 0),
+        (23, list(combinations(range(23), 2)), 443),
+    ],
+)
+def test_triples_are_sampled_for_pairs_of_many_attributes_alone(size, sets, number):
+    assert len(sampled_triples(domain_of(*(2,) * size), sets)) == number
+    assert not sampled_triples(domain_of(*(11,) * size), sets)
 
 
 def test_attribute_with_one_code_changes_no_error():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from fractions import Fraction
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -114,6 +115,12 @@ _UNIT_COST_TOTAL_SHARE = 0.005
 # as the factor above for flights of planes, and for the data sets nltcs and adult with records
 # dealt out to units.
 _UNIT_COST_HIGH_ORDER_DEVIATION = 2.5
+# For pairs of many attributes, a share of the budget measures triples that are not fitted: how far
+# they are from the fit tells the error bars of larger questions.
+_TRIPLES_SHARE = 0.02
+_NUM_TRIPLES = 512
+_TRIPLE_ATTRIBUTES = range(10, 65)
+_TRIPLE_CELLS = 2**10
 # The search for shares of Laplace tables: the most steps, and the change of shares that ends it.
 _MAX_SHARE_STEPS = 100
 _SHARE_TOLERANCE = 1e-4
@@ -154,7 +161,8 @@ def residual_strategy(
     Gaussian mechanism, whose mu^2 is the sum over residuals of (L2 sensitivity / standard
     deviation)^2. One record changes all residuals at once, k records change the residuals at most k
     times as much, and records limited to C by ``unit_costs`` change them at most C times as much.
-    The noise is discrete, on a grid, by ``discrete_gaussian_mu``.
+    The noise is discrete, on a grid, by ``discrete_gaussian_mu``. ``sampled_triples`` are residuals
+    like all others.
 
     Accuracy: variances proportional to sqrt(cost / benefit) minimise the objective over all
     Gaussian mechanisms that measure residuals independently. Residuals of three and more attributes
@@ -163,10 +171,27 @@ def residual_strategy(
     Reference: Xiao, He, Zhang and Kifer (2023), Theorem 5, for the optimal variances.
     """
     supports = [workload.domain.axes(names) for names in workload.closure()]
+    triples = sampled_triples(workload.domain, supports) if max_unit_cost is None else ()
     if total_is_public:
         supports.remove(())
     mu = Budget.of(guarantee, "gaussian").level
-    return residual_measurements(workload, supports, guarantee, mu, max_unit_cost=max_unit_cost)
+    return residual_measurements(
+        workload, supports, guarantee, mu, max_unit_cost=max_unit_cost, triples=triples
+    )
+
+
+def sampled_triples(domain: Domain, supports: Sequence[Support]) -> Sequence[Support]:
+    """Returns small triples, evenly spread, whose pairs are the largest supports; often none."""
+    pairs, used = set(supports), sorted({axis for support in supports for axis in support})
+    if max(map(len, pairs)) != 2 or len(used) not in _TRIPLE_ATTRIBUTES:
+        return ()
+    triples = [
+        axes
+        for axes in combinations(used, 3)
+        if pairs.issuperset(combinations(axes, 2))
+        and math.prod(domain.shape[axis] for axis in axes) <= _TRIPLE_CELLS
+    ]
+    return triples[:: len(triples) // _NUM_TRIPLES + 1]
 
 
 def residual_measurements(
@@ -177,12 +202,14 @@ def residual_measurements(
     *,
     is_fitted: bool = True,
     max_unit_cost: float | None = None,
+    triples: Sequence[Support] = (),
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
     ``supports``: the attribute sets to measure, as ascending axes; () is the total.
     ``max_unit_cost``: the limit C: the joint cost of a unit's records is at most that of C equal
     records (``unit_costs``). With None, the k records of a unit are assumed to be equal.
+    ``triples``: more attribute sets to measure, with equal noise and ``_TRIPLES_SHARE``.
 
     Privacy: mu-Gaussian, except for the discreteness that ``discrete_gaussian_mu`` allows for.
     """
@@ -205,6 +232,11 @@ def residual_measurements(
         share = TOTAL_SHARE if max_unit_cost is None else _UNIT_COST_TOTAL_SHARE
         if others > 0:
             shares[total] = min(shares[total], (1 - share) / share / others)
+    if triples:
+        norm = sum(residual_norm(domain.shape[axis] for axis in axes) for axes in triples)
+        noise = norm * (1 / _TRIPLES_SHARE - 1) / float((costs / shares).sum())
+        shares = np.append(shares, np.full(len(triples), noise))
+        chosen += triples
     equal_records = guarantee.max_records_per_unit if max_unit_cost is None else max_unit_cost
     sensitivity = equal_records * residual_sensitivity(
         domain, chosen, 1 / shares, guarantee.neighboring

@@ -46,10 +46,12 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # other attributes, where p is the share of records for which a literal is true. For pairs, r is a
 # correlation. The dependence D, the root mean square of r over the measured pairs, states how
 # strongly the attributes of a table depend on each other. After a maximum-entropy fit of all pairs,
-# the interactions of three attributes were 0.02 to 0.05 sqrt(D) on nine tables, but 0.08 to 0.18
-# sqrt(D) on generated tables with rules for three columns. So a release of pairs of many attributes
-# measures a sample of triples, which corrects the guess (``_third_order``). One more measured order
-# reduced them to 0.4 times their size. Chance adds 1 / sqrt(N) in a table of N records.
+# bars of 95 % needed interactions of three attributes of 0.02 to 0.07 sqrt(R) on eleven tables,
+# where R is the median of r, but 0.2 to 0.3 sqrt(R) on generated tables with rules for three
+# columns. Pairs cannot tell which: an exclusive or shows in none. So a release of pairs of many
+# attributes measures a sample of triples, which corrects the guess (``_third_order``). One more
+# measured order reduced them to 0.4 times their size. Chance adds 1 / sqrt(N) in a table of N
+# records.
 #
 # A fit also knows which counts are small. A count of at least 0 with the mean c that reaches at
 # most M has a variance of at most c (M - c). So the error of a fitted count c with the predicted
@@ -67,8 +69,8 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # measures how often the error bars contain the truth elsewhere.
 
 
-# The size of interactions after fitting all smaller interactions, in units of sqrt(dependence).
-_THIRD_ORDER = 0.04
+# The size of interactions after fitting all smaller interactions, in units of sqrt(R).
+_THIRD_ORDER = 0.065
 _NEXT_ORDER = 0.4
 _REACHED = 0.5  # of the largest variance that a count can have
 _OUTSIDE = 0.05  # of a bar of 95 %
@@ -585,9 +587,15 @@ class Estimates:
         singles = [(axis,) for axis in range(self._domain.num_attributes)]
         return [_normalised(table) for table in self._fitted_tables(singles).values()]
 
-    @cached_property
+    @property
     def _dependence(self) -> float | None:
-        """The root mean square of the interactions of the measured pairs of attributes.
+        """The root mean square of the interactions of the measured pairs of attributes."""
+        squares = self._squared_interactions
+        return math.sqrt(sum(squares) / len(squares)) if squares else None
+
+    @cached_property
+    def _squared_interactions(self) -> list[float]:
+        """The mean squares of the interactions of each measured pair of attributes.
 
         Nearly empty cells have less weight, because their noise exceeds the dependence.
         """
@@ -608,16 +616,19 @@ class Estimates:
                 expected = np.outer(self._shares[first], self._shares[second])
                 moved = (_normalised(table) - expected) ** 2 / (expected + few)
                 squares.append(float(moved.sum()) / math.prod(size - 1 for size in table.shape))
-        return math.sqrt(sum(squares) / len(squares)) if squares else None
+        return squares
 
     @cached_property
     def _third_order(self) -> float:
         """The mean square of the interactions of three attributes that the fit lacks.
 
         Triples that were measured and not fitted correct a guess from the pairs, which may be wrong
-        by its own size. Noise decides how far; bars need the upper end of what was measured.
+        by what the root mean square of pairs says. Noise decides how far; bars need the upper end
+        of what was measured.
         """
-        guess, number = _THIRD_ORDER**2 * (self._dependence or 0.0), self.fitted.num_represented
+        usual = math.sqrt(np.median(self._squared_interactions or [0.0]))
+        guess, wrong = (_THIRD_ORDER**2 * size for size in (usual, self._dependence or 0.0))
+        number = self.fitted.num_represented
         measured, domain = self.measured, self._domain
         tables = zip(measured.described, measured.tables, strict=True) if measured else ()
         triples = {domain.axes(one.names): (table, one.variance) for one, table in tables}
@@ -637,7 +648,7 @@ class Estimates:
         mean = float(precisions @ squares) / precision
         spread = math.sqrt(precisions**2 @ (squares - mean) ** 2) / precision
         # Chance alone adds 1 / number (see ``FittedErrors``).
-        upper, trust = mean + 2 * spread - 1 / number, guess**2 / (guess**2 + 1 / precision)
+        upper, trust = mean + 2 * spread - 1 / number, wrong**2 / (wrong**2 + 1 / precision)
         return max(0.0, guess + trust * (upper - guess))
 
 
