@@ -71,6 +71,7 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 
 # The size of interactions after fitting all smaller interactions, in units of sqrt(R).
 _THIRD_ORDER = 0.065
+_LEAST_THIRD_ORDER = 0.008  # whatever the pairs are
 _NEXT_ORDER = 0.4
 _REACHED = 0.5  # of the largest variance that a count can have
 _OUTSIDE = 0.05  # of a bar of 95 %
@@ -627,7 +628,8 @@ class Estimates:
         of what was measured.
         """
         usual = math.sqrt(np.median(self._squared_interactions or [0.0]))
-        guess, wrong = (_THIRD_ORDER**2 * size for size in (usual, self._dependence or 0.0))
+        guess = max(_THIRD_ORDER**2 * usual, _LEAST_THIRD_ORDER**2)
+        wrong = max(_THIRD_ORDER**2 * (self._dependence or 0.0), guess)
         number = self.fitted.num_represented
         measured, domain = self.measured, self._domain
         tables = zip(measured.described, measured.tables, strict=True) if measured else ()
