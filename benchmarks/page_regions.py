@@ -332,6 +332,13 @@ def _counted(row: Row) -> tuple[str, str]:
     return row.what.partition(": ")[0], row.beside
 
 
+def error_bars() -> str:
+    """Returns the shares of bars that held, and their lengths, by the size of the truth."""
+    names = [f"{number} attributes" for number in range(2, 6)]
+    names += [f"answers from {size:,}" for size in (0, 1, 10, 100, 1000)]
+    return table(rows("error_bars"), "table", names) + "\n" + how("error_bars")
+
+
 def discovered_bins() -> str:
     """Returns the errors of found bins, as ratios over all columns and for each column."""
     found: dict[tuple[str, str], dict[str, dict[str, Figure]]] = {}
@@ -407,6 +414,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "error beside Gaussian noise": by_queries,
     "errors by queries": errors_by_queries,
     "releases by size": releases_by_size,
+    "error bars": error_bars,
     "discovered bins": discovered_bins,
     "copies by size": copies_by_size,
     **{
