@@ -15,7 +15,10 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "make test  ": "minutes; run by .ci/run",
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
-    "docs/accuracy.md": {"python benchmarks/error_parts.py": "minutes: make bench"},
+    "docs/accuracy.md": {
+        f"python benchmarks/{name}.py": "minutes: make bench"
+        for name in ("error_bars", "error_parts", "planned")
+    },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
     "docs/dataflow.md": {
         "pip install beam_dp 'apache-beam[gcp]": "Dataflow",
