@@ -223,7 +223,7 @@ ALLOWED = (
     # What a domain declares, and how the numbers of units are weighed.
     (r"domain\.attributes\.#\.discover\.include(\.#)?", ".*", "values that are declared"),
     (r"domain\.attributes\.#\.discover\.bins", MORE, "more bins than were found"),
-    (r"domain\.attributes\.#\.clip", "deleted", "how records were read"),
+    (r"domain\.attributes\.#\.(clip|any_type)", "deleted", "how records were read"),
     (r"parameters\.records_per_unit\.noise_per_record", SCALED, "only the choice follows"),
     (r"parameters\.records_per_unit", "deleted", "counts that nothing follows from"),
     (r"workload\.weights\.#", SCALED, "weights of errors"),

@@ -8,6 +8,7 @@ that takes more than the limit beyond what the imports took fails with a MemoryE
 import argparse
 import importlib.util
 import operator
+import os
 import pathlib
 import random
 import resource
@@ -18,6 +19,7 @@ from typing import Any
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE.parent.parent)]
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a thread for every core would hold a stack each
 
 # Named here because the package is imported under atheris's instrumentation.
 TARGETS = (
@@ -25,13 +27,14 @@ TARGETS = (
     "read_domain_release", "read_horizon", "parse_domain", "parse_workload", "domain_draft",
     "verify",
 )  # fmt: skip
-LIMIT_BYTES = 2**29  # beyond what is mapped when fuzzing starts
+LIMIT_BYTES = 2**29  # beyond what is held when fuzzing starts
 
 
 def limit_memory() -> None:
-    with open("/proc/self/statm") as file:
-        mapped = int(file.read().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (mapped + LIMIT_BYTES,) * 2)
+    with open("/proc/self/status") as file:
+        held = next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmData"))
+    # Data alone: an allocator of a new thread reserves address space that it may never fill.
+    resource.setrlimit(resource.RLIMIT_DATA, (held + LIMIT_BYTES,) * 2)
 
 
 def run_at_random(name: str, runs: int, seconds: float, seed: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 
 import numpy as np
@@ -352,11 +353,9 @@ def best_tree(num_leaves: int, power: int) -> Hierarchy:
         best, least = tree(sizes), error
     depth = len(best.sizes) - 1
     if depth > 1:
-        candidates = [
-            tree(_sizes(num_leaves, depth, factor * num_leaves ** (1 / depth)))
-            for factor in _TOP_FACTORS
-        ]
-        best = min([best, *candidates], key=lambda option: _error_of(option, power))
+        tops = [factor * num_leaves ** (1 / depth) for factor in _TOP_FACTORS]
+        candidates = (tree(_sizes(num_leaves, depth, top)) for top in tops)  # one held at a time
+        best = min(itertools.chain([best], candidates), key=lambda option: _error_of(option, power))
     return best
 
 
