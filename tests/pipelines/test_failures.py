@@ -18,7 +18,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.portability.portable_runner import PipelineResult, PortableRunner
 from jobs import everything_under, job_flags, people
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 from stopped_program import assert_stops
 
 import beam_dp.transforms
@@ -243,7 +243,7 @@ def test_job_is_cancelled_by_what_can_cancel_it_if_it_does_not_end(monkeypatch):
         assert result.state == "RUNNING"
         result.state = "OVER"
         wait_for("the job's end", lambda: result.state == "CANCELLED")
-    monkeypatch.setattr("pipelines.running.SECONDS_BETWEEN_LOOKS", 0.001)
+    monkeypatch.setattr("pipelines.running.SECONDS_TO_END", HANG_SECONDS)
     result, asked = Result(), threading.Event()
     with cancelling(result, PipelineOptions([]), lambda: asked.set() or True):
         asked.wait()
