@@ -105,8 +105,14 @@ def binned(promise: dp.Guarantee) -> Release:
     return draw_database(plan, marginals, NOISE)
 
 
-def selected(promise: dp.Guarantee) -> Release:
-    with on_trees():
+def selected(promise: dp.Guarantee, num_joined: int = 3, num_loose: int = 0) -> Release:
+    """A selection whose scores chose all three pairs, or some of them."""
+
+    def choose(domain: Any, expected: Any, *others: Any) -> Any:
+        pairs = [*expected.distances]
+        return pairs[:num_joined], pairs[num_joined : num_joined + num_loose]
+
+    with on_trees(), mock.patch.object(selection_module, "choose_pairs", choose):
         return drawn(plan_selection(dp.marginals(DOMAIN, ways=2), promise, number_of(promise)))
 
 
@@ -122,8 +128,7 @@ def with_public_records(promise: dp.Guarantee) -> Release:
 
 def checked(promise: dp.Guarantee) -> Release:
     """A selection whose scores left out every pair, and whose last check added one."""
-    with mock.patch.object(selection_module, "choose_pairs", lambda *arguments: ([], [])):
-        return selected(promise)
+    return selected(promise, num_joined=0)
 
 
 def intervals(

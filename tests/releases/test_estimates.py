@@ -332,7 +332,7 @@ def selected(seed: int = 5) -> dp.SyntheticDatabase:
 
     The last check of the selection, which would add one of these pairs, is left out.
     """
-    guarantee = dp.Guarantee(0.05, 1e-9, "add_or_remove_one", "person", 1)
+    guarantee = dp.Guarantee(0.1, 1e-9, "add_or_remove_one", "person", 1)
     with on_trees(16), pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "num_choices", lambda *arguments: 0)
         plan = dp.MWEM().plan(DOMAIN, dp.marginals(DOMAIN, ways=2), guarantee, "noisy")

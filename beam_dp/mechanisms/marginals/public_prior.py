@@ -26,7 +26,7 @@ from beam_dp.mechanisms.marginals.measurements import (
 )
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.mechanisms.marginals.released_records import names_of, tolerance
-from beam_dp.mechanisms.marginals.scores import REMAINING_NOISE, l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score
 from beam_dp.models.basis import Coefficients, MarginalCoefficients, Support, importance_of
 from beam_dp.models.candidates import CandidateBasis, record_table
 from beam_dp.models.maximum_entropy import Fit, NoisyCoefficients, independent_log_weights
@@ -178,19 +178,4 @@ def error_with(
         mixed = float((cells / np.sqrt(1 + (cells / of_noise) ** 2)).sum())
         missing = 2 * float(independent[axes][root == 0].sum())
         error += weights[axes] * max(mixed, min(missing, float(cells.sum())))
-    return error
-
-
-def error_without(
-    scores: Mapping[Support, float],  # noisy distances of all pairs from independence, in records
-    answers: Mapping[Support, NDArray[np.float64]],  # tables for independent attributes, in records
-    deviations: Mapping[Support, float],  # of the noise of measured pairs
-    weights: Mapping[Support, float],
-) -> float:
-    """Returns the L1 error, over all pairs, that a selection expects of its chosen pairs."""
-    error = 0.0
-    for axes, score in scores.items():
-        of_noise = MEAN_ABSOLUTE * REMAINING_NOISE * deviations.get(axes, math.inf)
-        left = float(np.minimum(answers[axes], of_noise).sum()) if axes in deviations else score
-        error += weights[axes] * left
     return error

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, freedoms
+from beam_dp.mechanisms.marginals.pair_errors import REMAINING_NOISE, ExpectedErrors
 from beam_dp.mechanisms.marginals.released_records import (
     independent_start,
     loose_targets,
@@ -114,10 +115,10 @@ def score_grid(selection_scale: float) -> int:
     return 1 << max(0, min(math.frexp(units)[1] - 1, _MAX_SCORE_GRID.bit_length() - 1))
 
 
-# A fit leaves about this fraction of the noise of a measured table.
-REMAINING_NOISE = 0.6
 # The ratio between successive numbers of pairs that ``choose_pairs`` compares.
 _NUMBER_RATIO = 1.25
+# No pair is measured if all together lower the expected error by less than this share.
+_TIE = 0.01
 
 
 def deviations_of(domain: Domain, measured: Iterable[Measurement]) -> dict[Support, float]:
@@ -127,36 +128,31 @@ def deviations_of(domain: Domain, measured: Iterable[Measurement]) -> dict[Suppo
 
 def choose_pairs(
     domain: Domain,
-    scores: Mapping[Support, float],  # noisy distances of the pairs from independence, in records
-    answers: Mapping[Support, NDArray[np.float64]],  # tables for independent attributes, in records
+    expected: ExpectedErrors,
     planned: Callable[[Sequence[Support]], Sequence[Measurement]],
     weights: Mapping[Support, float],  # of the error of each pair, > 0
 ) -> tuple[list[Support], list[Support]]:
     """Returns the pairs whose measurement should lower the error most, from public numbers.
 
-    The L1 error of a pair is its score if the pair is not measured. Otherwise the error is the
-    noise, at most the expected count in each cell; it is smaller if the hypothesis joins the pair.
-    The gain is the fall of the error, times the pair's weight. More pairs mean more noise per pair,
-    so several numbers of pairs are compared.
+    The gain of a pair is the expected fall of its L1 error, times the pair's weight. The fall is
+    larger if the hypothesis joins the pair. More pairs mean more noise per pair, so several numbers
+    of pairs are compared. If the noise that they add to attributes costs more, none are chosen.
     """
-
-    def remaining(axes: Support, deviation: float) -> float:
-        return float(np.minimum(answers[axes], MEAN_ABSOLUTE * deviation).sum())
-
+    distances = expected.distances
     best: tuple[list[Support], list[Support]] = ([], [])
     best_gain = 0.0
-    number = len(scores)
-    by_score = sorted(scores, key=lambda axes: -weights[axes] * scores[axes])
+    number = len(distances)
+    by_distance = sorted(distances, key=lambda axes: -weights[axes] * distances[axes])
     while number >= 1:
-        # The standard deviations of the noise if the pairs with the highest scores are chosen.
-        deviations = deviations_of(domain, planned(by_score[:number]))
+        # The standard deviations of the noise if the most dependent pairs are chosen.
+        deviations = deviations_of(domain, planned(by_distance[:number]))
         largest = max(deviations.values(), default=0.0)
         gains, loose_gains = {}, {}
-        for axes, score in scores.items():
+        for axes, distance in distances.items():
             deviation = deviations.get(axes, largest)
-            of_fit = remaining(axes, REMAINING_NOISE * deviation)
-            gains[axes] = weights[axes] * (score - of_fit)
-            loose_gains[axes] = weights[axes] * (score - remaining(axes, deviation))
+            of_fit = expected.left(axes, REMAINING_NOISE * deviation)
+            gains[axes] = weights[axes] * (distance - of_fit)
+            loose_gains[axes] = weights[axes] * (distance - expected.left(axes, deviation))
         by_gain = sorted((axes for axes in gains if gains[axes] > 0), key=lambda axes: -gains[axes])
         # Skip building the tree if this number of pairs is no better even if every pair joined it.
         if sum(gains[axes] for axes in by_gain[:number]) > best_gain:
@@ -165,7 +161,11 @@ def choose_pairs(
             if gain > best_gain:
                 best, best_gain = (joined, loose), gain
         number = int(min(number - 1, number / _NUMBER_RATIO))
-    return best
+    without, with_pairs = (
+        expected.total(joined, loose, deviations_of(domain, planned([*joined, *loose])), weights)
+        for joined, loose in (([], []), best)
+    )
+    return best if with_pairs < (1 - _TIE) * without else ([], [])
 
 
 def _joined_and_loose(

@@ -31,6 +31,7 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import NumRecords, Progress, check_noise
 from beam_dp.mechanisms.marginals import plan as plans, public_prior
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of, residual_measurements
+from beam_dp.mechanisms.marginals.pair_errors import ExpectedErrors, NoisyAttribute
 from beam_dp.mechanisms.marginals.released_records import independent_start, names_of, plan_basis
 from beam_dp.mechanisms.marginals.scores import (
     added_mu,
@@ -214,7 +215,7 @@ class SelectionPlan(plans.MarginalsPlan):
             tables.extend(table.draw(marginals, noise) for table in more)
 
         measure(1, self.measurements)
-        independent = _independent_tables(self, measurements, tables)
+        independent, attributes = _independent_tables(self, measurements, tables)
         answers = independent.answers(domain, pairs)
         if progress is not None:
             progress("score pairs", 1, 1)
@@ -224,7 +225,8 @@ class SelectionPlan(plans.MarginalsPlan):
             return self._pair_measurements(sets, self._numbers(sets, independent.num_records))
 
         weights = pair_weights(workload)
-        joined, loose = choose_pairs(domain, scores, answers, planned, weights)
+        expected = ExpectedErrors.of(answers, scores, parameters.score_deviation**2, attributes)
+        joined, loose = choose_pairs(domain, expected, planned, weights)
         numbers = self._numbers([*joined, *loose], independent.num_records)
         chosen = planned([*joined, *loose])
         prior, of_prior = None, {}
@@ -234,13 +236,11 @@ class SelectionPlan(plans.MarginalsPlan):
             distance = public_prior.noisy_distance(public, marginals, domain, parameters, noise)
             all_pairs = public_prior.affordable(domain, pairs)
             instead = self._pair_measurements(all_pairs)
-            expected = public_prior.error_with(
+            with_records = public_prior.error_with(
                 public, answers, distance, deviations_of(domain, instead), weights
             )
-            usual = public_prior.error_without(
-                scores, answers, deviations_of(domain, chosen), weights
-            )
-            if expected < public_prior.CLEARLY_LESS * usual:
+            usual = expected.total(joined, loose, deviations_of(domain, chosen), weights)
+            if with_records < public_prior.CLEARLY_LESS * usual:
                 joined, loose, chosen = [], all_pairs, instead
                 numbers = [0 for _ in checks]
             else:
@@ -351,16 +351,22 @@ def _independent_tables(
     plan: SelectionPlan,
     measurements: Sequence[Measurement],
     tables: Sequence[NDArray[np.float64]],
-) -> IndependentTables:
-    """Returns the tables of pairs under independent attributes."""
+) -> tuple[IndependentTables, list[NoisyAttribute]]:
+    """Returns the tables of pairs under independent attributes, and the attributes' errors."""
     singles = _singles(plan.domain)
     basis = plan_basis(plan, singles)
-    _, total, log_weights = independent_start(plan, basis, measurements, tables)
+    observed, total, log_weights = independent_start(plan, basis, measurements, tables)
+    noise, attributes = deviations_of(plan.domain, measurements), []
+    for axes, shares in zip(singles, basis.marginals(log_weights, singles), strict=True):
+        variances = observed.variances[basis.slices[axes]] * basis.cells_summed(axes)
+        deviation = math.sqrt(variances.sum() / shares.size)
+        attributes.append(NoisyAttribute(total * shares, deviation, noise.get(axes, 0.0)))
     potentials = log_potentials(basis, log_weights, singles)
     names = (names_of(plan.domain, axes) for axes in singles)
-    return IndependentTables(
+    independent = IndependentTables(
         float(total), plan.parameters.score_grid, tuple(zip(names, potentials, strict=True))
     )
+    return independent, attributes
 
 
 def _attribute_measurements(
