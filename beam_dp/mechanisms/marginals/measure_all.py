@@ -27,6 +27,7 @@ from beam_dp.mechanisms.marginals.textbook_mwem import plan_textbook
 from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss
+from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.privacy.unit_costs import MAX_ATTRIBUTES, MAX_RECORDS, UnitCosts
 from beam_dp.queries.workload import Workload
@@ -36,6 +37,10 @@ from beam_dp.releases.synthetic_database.strategies import MeasureAll
 from beam_dp.secret.summaries.histogram import Marginals
 
 UnitCost = float | Literal["planned"]
+
+# Noise hides pairs if the total variation that it adds to a table is above this. Between the columns
+# of a table of people, the total variation from independence is seldom larger.
+_HIDDEN = 0.15
 
 MAX_UNIT_COST = option(
     "keep a unit's records up to the joint cost of C equal records, which allows more records"
@@ -296,6 +301,17 @@ def _tables(
     return table_strategy(workload.marginals, guarantee)
 
 
+def _hides_pairs(
+    workload: Workload, measurements: tuple[Measurement, ...], num_records: NumRecords
+) -> bool:
+    """Whether the noise of all tables would hide what pairs show: then noisy scores come first."""
+    if num_records == "noisy" or not any(len(names) > 1 for names in workload):
+        return False
+    cell = MEAN_ABSOLUTE * math.sqrt(predicted_variance(workload, measurements, True))
+    sizes = [math.prod(workload.domain[name].size for name in names) for names in workload]
+    return cell * sum(sizes) / len(sizes) / 2 > _HIDDEN * num_records
+
+
 @dataclasses.dataclass(frozen=True)
 class MWEM(plans.Mechanism):
     """Selects marginals that the hypothesis answers badly, measures each, and fits everything.
@@ -393,4 +409,6 @@ class MWEM(plans.Mechanism):
         if guarantee.delta > 0:
             candidates.append(residual_strategy(workload, guarantee, total_is_public))
         best = min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
+        if guarantee.delta > 0 and _hides_pairs(workload, best, num_records):
+            return plan_selection(workload, guarantee, num_records)
         return measure_all_plan(self.name, workload, guarantee, num_records, best, self.calibration)
