@@ -169,6 +169,24 @@ def test_record_moves_for_a_gain_near_the_smallest_float32():
     assert codes.tolist() == [[1]]
 
 
+@pytest.mark.parametrize("slack", [None, 20.0])
+def test_moves_for_other_tables_leave_a_table_within_its_slack(slack):
+    # The first attribute equals the second, which says nothing of the third; a wrong table says
+    # that the first also equals the third.
+    codes = np.array([[0, 0, 1, 1], [0, 0, 1, 1], [0, 1, 0, 1]], np.int32).repeat(500, axis=1)
+    equal, independent = np.diag([1000.0, 1000.0]), np.full((2, 2), 500.0)
+    limits = None if slack is None else np.minimum(equal, slack)
+    targets = [
+        Target((0, 1), equal, 1.0, limits),
+        Target((0, 2), equal, 1.0),
+        Target((1, 2), independent, 1.0),
+    ]
+    improve_records((2, 2, 2), codes, targets, 0.0)
+    away = np.abs(table_of(codes, (0, 1), (2, 2, 2)) - equal).max()
+    assert away > 150 if slack is None else away <= 3 * slack
+    assert slack is None or np.diag(table_of(codes, (0, 2), (2, 2, 2))).min() > 500
+
+
 CELLS = (3, 4, 2, 5)
 SUPPORTS = [s for size in range(3) for s in combinations(range(4), size)]
 

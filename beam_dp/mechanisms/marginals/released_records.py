@@ -5,8 +5,9 @@ This module never reads exact data.
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +18,7 @@ from beam_dp.domain.universe import Domain, Names
 from beam_dp.flags.shared import MAX_RECORDS
 from beam_dp.mechanisms.marginals import plan as plans
 from beam_dp.mechanisms.marginals.measurements import Measurement, closure_of
+from beam_dp.mechanisms.marginals.pair_errors import REMAINING_NOISE
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
 from beam_dp.models import basis as bases, maximum_entropy
 from beam_dp.models.basis import Basis, Coefficients, Support
@@ -28,7 +30,7 @@ from beam_dp.models.rounding import Target, improve_records, round_to_records
 from beam_dp.models.tree_basis import TreeBasis
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.synthetic_database import measured_tables
-from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable
+from beam_dp.releases.synthetic_database.measured_tables import MeasuredTable, PairDistances
 from beam_dp.releases.synthetic_database.records import distinct_records
 
 # Large domains have many coefficients, so their fits stop at a larger tolerance: this takes a third
@@ -128,20 +130,30 @@ def tree_release(
     num_records: int,
     loose: Sequence[Target],  # the tables that the tree does not join, in records
     pairs: Sequence[Support],
+    distances: PairDistances | None = None,
+    deviations: Mapping[Support, float] | None = None,  # of the noise of the tree's tables
 ) -> Records:
     """Returns the distinct records of a hypothesis over a junction tree, and their counts.
 
     Records are made from the tree, then moved towards the tree's tables and the loose tables: whole
     records that fit all tables at once contain much less noise. The tree's own tables of pairs keep
-    the remaining pairs from drifting.
+    the remaining pairs from drifting, with no more dependence than noisy ``distances`` show. Where
+    the deviations are known, in records, the tree's tables are kept within the error of a fit: at
+    most the expected count of a cell, and at most what is left of the noise.
     """
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
     targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]
+    for place, target in enumerate(targets):
+        if deviations is not None and target.axes in deviations:
+            slack = np.minimum(target.table, REMAINING_NOISE * deviations[target.axes])
+            targets[place] = dataclasses.replace(target, slack=slack)
     targets += loose
     covered = {pair for target in targets for pair in combinations(target.axes, 2)}
     others = [pair for pair in pairs if pair not in covered]
-    tables = zip(others, basis.marginals(log_weights, others), strict=True)
-    targets += [Target(axes, table * num_records, 1.0) for axes, table in tables]
+    tables = dict(zip(others, basis.marginals(log_weights, others), strict=True))
+    if distances is not None:
+        tables |= distances.shrunk(domain, tables)
+    targets += [Target(axes, table * num_records, 1.0) for axes, table in tables.items()]
     impossible = [(rule.axes, rule.mask(domain.shape)) for rule in domain.impossible]
     codes = tree_records(basis.tree, num_records)
     _leave_out_impossible(domain, codes)

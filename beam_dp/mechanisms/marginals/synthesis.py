@@ -119,7 +119,7 @@ def synthesise(
     layout = _layout(plan, [*joined, *loose], prior)
     observed = measured_tables.Combination(domain, layout, measurements, tables).estimate()
     total = noisy_total(layout, observed) if plan.num_records == "noisy" else plan.num_records
-    asked = _Observed(plan, layout, observed, total, joined, loose, noise, progress)
+    asked = _Observed(plan, layout, observed, total, joined, loose, noise, progress, distances)
     many = total > plans.MAX_CANDIDATES  # then the records are copies of candidates
     few_selected = not joins_all and not many
     if prior is not None:
@@ -189,6 +189,7 @@ class _Observed:
     loose: Sequence[Support]  # only the records are fitted to the tables of these sets
     noise: NoiseSource
     progress: Progress | None
+    distances: PairDistances | None  # of a selection
 
     def over_array(self, basis: ResidualBasis) -> _Hypothesis:
         """Fits a hypothesis that is one array over the whole domain."""
@@ -220,8 +221,26 @@ class _Observed:
             drawn = min(rows, plans.MAX_CANDIDATES)
             targets = loose_targets(basis, fit.log_weights, total, layout, self.observed, loose)
             targets = [replace(target, table=target.table * (drawn / total)) for target in targets]
-            pairs = workload_pairs(self.plan.workload)
-            codes, counts = tree_release(domain, basis, fit.log_weights, drawn, targets, pairs)
+            deviations = None
+            if self.distances is not None:
+                variances = {
+                    axes: self.observed.variances[where] for axes, where in layout.slices.items()
+                }
+                deviations = {
+                    axes: math.sqrt(of_table.mean()) * drawn / total
+                    for axes, of_table in variances.items()
+                    if len(of_table)
+                }
+            codes, counts = tree_release(
+                domain,
+                basis,
+                fit.log_weights,
+                drawn,
+                targets,
+                workload_pairs(self.plan.workload),
+                self.distances,
+                deviations,
+            )
             counts = round_systematically(counts.astype(np.float64), rows)
         return _Hypothesis(
             fit,

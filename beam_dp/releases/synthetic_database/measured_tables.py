@@ -33,6 +33,7 @@ from beam_dp.privacy.guarantee import Guarantee, Neighboring
 from beam_dp.privacy.loss import Loss, composed
 from beam_dp.privacy.noise.bound import (
     DISTRIBUTIONS,
+    MEAN_ABSOLUTE,
     Distribution,
     chosen_noise_bound,
     noise_bound,
@@ -473,6 +474,44 @@ class PairDistances:
         So it is also true for any pairs that are chosen by the scores.
         """
         return noise_bound(self.deviation**2, len(self.pairs), None, failure_probability)
+
+    def shrunk(
+        self, domain: Domain, tables: Mapping[Support, NDArray[np.float64]]
+    ) -> dict[Support, NDArray[np.float64]]:
+        """Returns the fitted tables whose dependence exceeds what the distances show, with less.
+
+        The distance that sampling alone gives, and that of a fitted table, add up by their squares
+        to the expected distance. The relative error of fitted distances is assumed to have the same
+        variance for all pairs, which their noisy distances show. So each distance has a posterior
+        mean, and if this is below the expected distance, the dependence shrinks to meet it.
+
+        ``tables``: of pairs that were not measured; each sums to 1.
+        """
+        by_axes = {domain.axes(names): distance for names, distance in self.pairs.items()}
+        pairs = [axes for axes in tables if axes in by_axes]
+        if self.independent is None or not pairs:
+            return {}
+        number, answers = self.independent.num_records, self.independent.answers(domain, pairs)
+        noisy = np.array([by_axes[axes] for axes in pairs])
+        fitted = np.array([np.abs(number * tables[axes] - answers[axes]).sum() for axes in pairs])
+        fitted = np.maximum(fitted, 1.0)
+        # A count has about the variance of its expectation; its error is at most twice that.
+        errors = (
+            np.minimum(MEAN_ABSOLUTE * np.sqrt(cells), 2 * cells) for cells in answers.values()
+        )
+        sampled = np.array([float(each.sum()) for each in errors])
+        expected, noise = np.hypot(fitted, sampled), self.deviation**2
+        of_fits = ((noisy - expected) ** 2 - noise).sum() / (fitted**2).sum()
+        prior = max(float(of_fits), 0.0) * fitted**2
+        shown = np.maximum(expected + prior / (prior + noise) * (noisy - expected), 0.0)
+        factors = np.sqrt(np.maximum(shown**2 - sampled**2, 0.0)) / fitted
+        result = {}
+        for place in np.flatnonzero(shown < expected).tolist():
+            table = tables[pairs[place]]
+            alone = np.multiply.outer(table.sum(axis=1), table.sum(axis=0))
+            less = np.where(table > 0, alone + factors[place] * (table - alone), 0.0)
+            result[pairs[place]] = less / less.sum()
+        return result
 
     def to_json(self) -> dict[str, Any]:
         """Returns the distances as the card states them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -275,13 +276,15 @@ def record_figures(release: SyntheticDatabase, strategy: Strategy | None, figure
     the records are compared with the noisy tables.
     """
     measured = release.measurements
-    noise = loose_distance = 0.0
+    noise = moved = 0.0
     if measured is not None:
         observed, layout = _observed(release, measured)
         _number_figures(release, observed, layout, figures)
         noise = _fit_figures(release, strategy, observed, layout, figures)
         if release.potentials:
-            loose_distance = _loose_distance(release, observed, layout)
+            moved = math.hypot(
+                _loose_distance(release, observed, layout), _shrunk_distance(release, measured)
+            )
     marginals = [set(names) for names in release.workload]
     for names in _fitted_sets(release):
         is_asked = any(marginal.issuperset(names) for marginal in marginals) or len(names) < 2
@@ -296,7 +299,7 @@ def record_figures(release: SyntheticDatabase, strategy: Strategy | None, figure
     ):
         _rounded_figures(release, noise, figures)
     else:
-        _drawn_figures(release, loose_distance, figures)
+        _drawn_figures(release, moved, figures)
 
 
 def _fitted_sets(release: SyntheticDatabase) -> tuple[Names, ...]:
@@ -474,29 +477,51 @@ def _loose_distance(
     return math.sqrt(sum(float(difference @ difference) for difference in differences))
 
 
-def _drawn_figures(release: SyntheticDatabase, loose_distance: float, figures: Figures) -> None:
+def _shrunk_distance(release: SyntheticDatabase, measured: NoisyMeasurements) -> float:
+    """Returns the distance, in records, of the hypothesis from tables with less dependence."""
+    if measured.distances is None:
+        return 0.0
+    domain, joined = release.domain, [names for names, _ in release.potentials]
+    measured_pairs = {
+        pair for names in (*joined, *release.record_tables) for pair in combinations(names, 2)
+    }
+    pairs = [
+        domain.axes(pair)
+        for pair in Workload(domain, tuple(release.workload)).closure()
+        if len(pair) == 2 and pair not in measured_pairs
+    ]
+    tables = dict(zip(pairs, _weights(release, pairs), strict=True))
+    differences = (
+        less - tables[axes] for axes, less in measured.distances.shrunk(domain, tables).items()
+    )
+    squares = sum(float(np.vdot(difference, difference)) for difference in differences)
+    return release.represented * math.sqrt(squares)
+
+
+def _drawn_figures(release: SyntheticDatabase, moved: float, figures: Figures) -> None:
     """Compares tables of the records with tables of the hypothesis, as for independent draws.
 
-    Records are also moved towards noisy tables that only the records answer. No move increases the
-    sum of squares over all tables. So the distance of the records from the hypothesis may be the
-    distance after the draw plus the distance of those noisy tables from the hypothesis.
+    Records are also moved towards noisy tables that only the records answer, and towards less
+    dependence of some pairs. A sweep never increases the sum of squares over all tables. So the
+    distance of the records from the hypothesis may be the distance after the draw plus the distance
+    of those tables from the hypothesis, ``moved`` records.
     """
     domain, number = release.domain, release.num_records
     candidates = min(number, MAX_CANDIDATES)
     share = candidates / max(number, 1)
-    loose_distance *= candidates / max(release.represented, 1)
+    moved *= candidates / max(release.represented, 1)
     names = _sets([names for names, _ in release.potentials])
     loose = _sets(release.record_tables)
     pairs = [pair for pair in Workload(domain, tuple(release.workload)).closure() if len(pair) == 2]
-    every = _sets([*names, *loose, *pairs]) if loose else names
+    every = _sets([*names, *loose, *pairs]) if moved else names
     tables = _weights(release, [domain.axes(marginal) for marginal in every])
     log_term = math.log(2 * max(1, sum(table.size for table in tables)) / _FALSE_ALARM)
     # Bernstein's inequality for a binomial count.
     limits = [np.sqrt(2 * log_term * candidates * table) + log_term / 3 + 1 for table in tables]
-    of_all = math.sqrt(sum(float(np.vdot(limit, limit)) for limit in limits)) + loose_distance
+    of_all = math.sqrt(sum(float(np.vdot(limit, limit)) for limit in limits)) + moved
     for marginal, weights, limit in zip(names, tables, limits, strict=False):
         away = np.abs(release.record_marginal(marginal) * share - weights * candidates)
-        factor = float(np.linalg.norm(away)) / of_all if loose else float((away / limit).max())
+        factor = float(np.linalg.norm(away)) / of_all if moved else float((away / limit).max())
         figures.number += 1
         if factor > _CHANCE:
             figures.faults.append(
