@@ -421,7 +421,7 @@ REGIONS: dict[str, Callable[[], str]] = {
         f"{name}.json": functools.partial(recorded_table, name)
         for name in (
             *("discovered_domains", "distributed_pass", "hashing", "means", "projection_pass"),
-            *("planned", "start", "windows"),
+            *("planned", "small_tables", "start", "windows"),
             *(f"judges/{path.stem}" for path in sorted((RESULTS / "judges").glob("*.json"))),
         )
     },

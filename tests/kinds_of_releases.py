@@ -127,8 +127,8 @@ def with_public_records(promise: dp.Guarantee) -> Release:
 
 
 def checked(promise: dp.Guarantee) -> Release:
-    """A selection whose scores left out every pair, and whose last check added one."""
-    return selected(promise, num_joined=0)
+    """A selection whose scores chose one pair of three, and whose last check added one."""
+    return selected(promise, num_joined=1)
 
 
 def intervals(

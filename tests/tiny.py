@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import combinations, combinations_with_replacement
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from beam_dp.mechanisms.marginals import (
 )
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism, StartingRecords
+from beam_dp.mechanisms.marginals.selection import SelectionPlan
 from beam_dp.privacy.accounting import discrete_gaussian_mu, zcdp_rho
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.queries.workload import Workload, marginals
@@ -70,8 +72,7 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         for name in ("MAX_ARRAY_CELLS", "MAX_CELLS"):
             patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
-        for size in scores_module.LARGEST_MISS:
-            patch.setitem(scores_module.LARGEST_MISS, size, math.inf)
+        patch.setattr(scores_module, "LARGEST_MISS", math.inf)
         patch.setattr(scores_module, "_NUM_RECORDS", 2**10)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
@@ -295,6 +296,24 @@ class WithPublicRecords(MWEM):
         counts = np.arange(1, domain.num_cells + 1)
         plan = super().plan(domain, workload, guarantee, num_records)
         return plan.starting_from(StartingRecords(domain, "public", codes, counts))
+
+
+class OnePairPlan(SelectionPlan):
+    """A selection whose scores choose the first pair alone."""
+
+    def release(self, *arguments: Any) -> SyntheticDatabase:
+        first = ([self.pairs[0]], [])
+        with mock.patch.object(selection_module, "choose_pairs", lambda *others: first):
+            return super().release(*arguments)
+
+
+class WithOnePair(MWEM):
+    """The mechanism of ``OnePairPlan``."""
+
+    def plan(self, *arguments: Any) -> MarginalsPlan:
+        plan = super().plan(*arguments)
+        fields = dataclasses.fields(plan)
+        return OnePairPlan(**{field.name: getattr(plan, field.name) for field in fields})
 
 
 def plan_of(

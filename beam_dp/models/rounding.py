@@ -280,10 +280,7 @@ class _CodeMoves:
             np.full(target.table.shape, np.inf) if target.slack is None else target.slack
             for target in self._targets
         ]
-        self._moved = [
-            None if target.slack is None else np.zeros_like(target.slack)
-            for target in self._targets
-        ]
+        self._moved = [np.zeros(target.table.shape) for target in self._targets]
         self.error = self._error()
         self._offset = 0.0
 
@@ -302,12 +299,10 @@ class _CodeMoves:
     def correct_targets(self) -> None:
         """Moves the targets of cells that are off by more than their slack by the excess."""
         for surplus, moved, slack in zip(self._surplus, self._moved, self._slack, strict=True):
-            if moved is not None:
-                excess = _excess(surplus - moved, slack)
-                moved += excess
-                surplus += excess
-        if any(moved is not None for moved in self._moved):
-            self.error = self._error()
+            excess = _excess(surplus - moved, slack)
+            moved += excess
+            surplus += excess
+        self.error = self._error()
 
     def sweep(self, axis: int) -> None:
         """Moves records along one attribute, one part of the records at a time."""

@@ -16,8 +16,11 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
     "docs/accuracy.md": {
-        f"python benchmarks/{name}.py": "minutes: make bench"
-        for name in ("error_bars", "error_parts", "planned")
+        **{
+            f"python benchmarks/{name}.py": "minutes: make bench"
+            for name in ("error_bars", "error_parts", "planned")
+        },
+        "python -m benchmarks.small_tables": "minutes: make bench",
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
     "docs/dataflow.md": {

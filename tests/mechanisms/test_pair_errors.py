@@ -22,8 +22,8 @@ from beam_dp.mechanisms.marginals.pair_errors import (
     ExpectedErrors,
     NoisyAttribute,
     posterior_means,
-    sampling_errors,
 )
+from beam_dp.releases.synthetic_database.measured_tables import sampling_errors
 from beam_dp.releases.synthetic_database.verify import verify
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import selection_bugs
 from noise_sources import NoNoise, Scripted, Seeded
-from selection_bugs import EITHER_WAY, LOW_SCORES
+from selection_bugs import LOW_SCORES
 from tiny import (
     ADD,
     APPROXIMATE,
@@ -38,13 +38,14 @@ from tiny import (
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import scores, selection as selection_module
 from beam_dp.mechanisms.marginals.measurements import Measurement, residual_measurements
+from beam_dp.mechanisms.marginals.pair_errors import ExpectedErrors
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.scores import (
     CHECKS,
     added_mu,
     candidates,
     check_budget,
-    choose_left_out,
+    choose_triples,
     is_off,
     num_choices,
     score_grid,
@@ -63,12 +64,7 @@ def names_of(axes: Axes) -> tuple[str, ...]:
     return tuple(f"a{axis}" for axis in axes)
 
 
-def pairs_far(exact: np.ndarray, answer: np.ndarray, *_: Any) -> float:
-    """The distance of a pair from its answer: of its worst cell."""
-    return float(np.abs(exact - answer).max())
-
-
-def triples_far(exact: np.ndarray, answer: np.ndarray, measured: Measurement) -> float:
+def far(exact: np.ndarray, answer: np.ndarray, measured: Measurement) -> float:
     """The distance of a triple from its answer: of all cells, without what noise would leave."""
     left = np.minimum(answer, math.sqrt(2 * measured.variance / 8 / math.pi)).sum()
     return float(np.abs(exact - answer).sum() - left)
@@ -79,20 +75,16 @@ class Check:
     """A check of a selection.
 
     ``size``: the number of attributes in a set.
-    ``moved``: by how much a record moves a score, under each relation.
     ``numbers``: how many choices there are among so many candidates.
-    ``answers``: of a fit, some of which are above the records of ``base`` and some below.
+    ``number``: how many sets the check adds in the domain.
     """
 
     size: int
-    moved: Mapping[str, int]
     numbers: Mapping[int, int]
-    least_gain: float
     domain: dp.Domain
     base: np.ndarray
     sets: list[Axes]
-    answers: Mapping[Axes, np.ndarray]
-    far: Callable[..., float]
+    number: int
     added: str
 
     def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> PlannedCheck:
@@ -105,104 +97,75 @@ class Check:
 
 PAIRS = Check(
     2,
-    {ADD: 1, REPLACE: 1},
     {0: 0, 1: 0, 2: 1, 3: 1, 7: 3, 9: 4, 10: 5, 500: 5},
-    0.02,
     domain_of(3, 2, 2),
-    EITHER_WAY,
+    np.array([1, 4, 0, 1, 7, 4, 0, 0, 1, 0, 0, 1]),
     [(0, 1), (0, 2), (1, 2)],
-    {
-        # The first pair has more records than its answer in a cell, the last one fewer.
-        (0, 1): np.zeros((3, 2)),
-        (0, 2): np.array([[2.5, 0.0], [9.0, 1.0], [0.25, 7.25]]),
-        (1, 2): np.array([[50.0, 0.5], [5.0, 5.0]]),
-    },
-    pairs_far,
+    1,
     "num_added_pairs",
 )
-# A record with a0 = 1 and a1 = 0, in place of a record with a0 = 0 and a1 = 1, makes the first
-# distance larger by 2, and the last distance smaller by 2.
-FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
 TRIPLES = Check(
     3,
-    {ADD: 1, REPLACE: 2},
     {0: 0, 1: 0, 2: 1, 3: 1, 23: 11, 25: 12, 500: 12},
-    0.04,
     domain_of(2, 2, 2, 2),
     np.array([3, 0, 1, 4, 0, 2, 5, 0, 1, 0, 0, 2, 7, 0, 1, 0]),
     [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)],
-    {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW},
-    triples_far,
+    2,
     "num_added_triples",
 )
+# Of a fit, above some of the records and below others. A record with a0 = 1 and a1 = 0, in place of
+# a record with a0 = 0 and a1 = 1, makes the first distance larger by 2, and the last one smaller.
+FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
+ANSWERS = {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW}
 each_check = pytest.mark.parametrize("check", [PAIRS, TRIPLES], ids=["pairs", "triples"])
 
 
 @each_check
-def test_check_chooses_at_most_half_and_none_if_noise_is_too_strong(check):
+def test_check_chooses_at_most_half(check):
     budget = check.budget(promise(ADD, APPROXIMATE), Fraction(1))
     assert {each: num_choices(budget, each, 1e6) for each in check.numbers} == check.numbers
-    least, most = budget.choice_scale * math.log(500) / check.least_gain, check.numbers[500]
-    assert [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, most]
 
 
-@each_check
+def test_check_chooses_no_triples_if_noise_is_too_strong():
+    budget = TRIPLES.budget(promise(ADD, APPROXIMATE), Fraction(1))
+    least = budget.choice_scale * math.log(500) / 0.04
+    assert [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, 12]
+
+
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_log_ratios_of_a_choice_have_at_most_the_paid_range(check, neighboring, most):
+def test_log_ratios_of_a_choice_have_at_most_the_paid_range(neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
-    guarantee = promise(neighboring, APPROXIMATE, 4.0, most)
+    check, guarantee = TRIPLES, promise(neighboring, APPROXIMATE, 4.0, most)
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check.budget(guarantee, squared_mu)
-    paid = math.sqrt(CHECKS[check.size].choice_share * squared_mu / (math.pi / 8))
+    paid = math.sqrt(CHECKS[3].choice_share * squared_mu / (math.pi / 8))
     held, laws = units(check.domain.num_cells, most), {}
     mu = added_mu(budget, squared_mu)
     measurement = {
         axes: residual_measurements(
             dp.Workload(check.domain, (names_of(axes),)), [axes], guarantee, mu
         )[0]
-        for axes in check.answers
+        for axes in ANSWERS
     }
     grid = score_grid(budget.choice_scale)
     for unit in held:
         noise, tables = Scripted([0]), check.tables(with_unit(check.base, unit))
-        chosen = choose_left_out(
-            check.answers, tables, check.domain, budget, 1, noise, measurement.__getitem__
+        chosen = choose_triples(
+            ANSWERS, tables, check.domain, budget, 1, noise, measurement.__getitem__
         )
-        assert chosen == [next(iter(check.answers))]
+        assert chosen == [next(iter(ANSWERS))]
         (draw,) = noise.draws
         assert draw.kind == "select" and draw.scale == budget.choice_scale * grid
-        far = [
-            check.far(tables.marginal(names_of(axes)), answer, measurement[axes])
-            for axes, answer in check.answers.items()
+        distances = [
+            far(tables.marginal(names_of(axes)), answer, measurement[axes])
+            for axes, answer in ANSWERS.items()
         ]
-        np.testing.assert_allclose(draw.exact / grid, far, atol=8 / grid)
+        np.testing.assert_allclose(draw.exact / grid, distances, atol=8 / grid)
         weights = np.exp((draw.exact - draw.exact.max()) / draw.scale)
         laws[unit] = np.log(weights / weights.sum())
     ranges = [np.ptp(laws[one] - laws[other]) for one, other in neighbours(held, neighboring)]
     assert 0.99 * paid < max(ranges) <= paid * (1 + 1e-9)
-
-
-def test_each_choice_takes_the_worst_remaining_pair():
-    domain = domain_of(2, 2, 2, 2, 2)
-    pairs = list(itertools.combinations(range(5), 2))
-    names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
-    tables = Histogram(domain, np.zeros(32, np.int64)).marginals(names)
-    answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
-    guarantee = promise(ADD, APPROXIMATE)
-    budget = check_budget(Budget(guarantee, "gaussian", Fraction(1)), 2)
-    noise = NoNoise()
-    unused: dict[Axes, Any] = {}
-    arguments = tables, domain, budget, 5
-    chosen = choose_left_out(answers, *arguments, noise, unused.__getitem__)
-    assert chosen == pairs[:-6:-1]
-    grid = score_grid(budget.choice_scale)
-    for number, draw in enumerate(noise.draws):
-        assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
-    assert len(noise.draws) == CHECKS[2].most_choices
-    # What a fit made of nothing must not raise, nor move a score.
-    broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
-    assert choose_left_out(broken, *arguments, NoNoise(), unused.__getitem__) == pairs[:5]
 
 
 def test_each_choice_takes_the_worst_remaining_triple():
@@ -214,7 +177,7 @@ def test_each_choice_takes_the_worst_remaining_triple():
     answers = {axes: np.full((2, 2, 2), 10.0 + place) for place, axes in enumerate(sets)}
     tables = TRIPLES.tables(np.zeros(16))
     noise = NoNoise()
-    chosen = choose_left_out(
+    chosen = choose_triples(
         answers, tables, TRIPLES.domain, budget, 2, noise, lambda axes: measured
     )
     assert chosen == sets[:1:-1]
@@ -232,11 +195,11 @@ def plan_of_check(check: Check, neighboring: str = ADD) -> MarginalsPlan:
 
 @pytest.fixture
 def on_a_tree(monkeypatch, check) -> Iterator[None]:
-    """A tree on which the scores left out all pairs; of triples, a large share of the budget."""
-    if check is TRIPLES:
-        large = dataclasses.replace(CHECKS[3], choice_share=0.1, added_share=0.1)
-        monkeypatch.setitem(CHECKS, 3, large)
-        monkeypatch.setitem(CHECKS, 2, dataclasses.replace(CHECKS[2], most_choices=0))
+    """A tree on which the scores chose one pair, or none; of triples, a large share of budget."""
+    chosen = check.sets[:1] if check is PAIRS else []
+    monkeypatch.setattr(selection_module, "choose_pairs", lambda *arguments: (chosen, []))
+    large = dataclasses.replace(CHECKS[3], choice_share=0.1, added_share=0.1)
+    monkeypatch.setitem(CHECKS, 3, large)
     with on_trees(10):
         yield
 
@@ -287,7 +250,7 @@ def test_release_depends_on_data_only_through_noisy_values(check, on_a_tree):
     assert len(faces(check)) == 1
     plan = plan_of_check(check)
     release = plan.release(summary(plan, check.base), scripted(7, 3, LOW_SCORES)())
-    assert release.fit[check.added] == len(check.sets) // 2
+    assert release.fit[check.added] == check.number
 
 
 # Pairs.
@@ -307,22 +270,24 @@ def test_last_check_measures_badly_fitted_pair(selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
-        # The scores left all pairs out.
-        patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([], []))
+        # The scores left out all pairs but one.
+        patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([(4, 5)], []))
         plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
-        release = dp.MWEM().release(plan, summary(plan, tied()), NoNoise())
+        noise = NoNoise()
+        release = dp.MWEM().release(plan, summary(plan, tied()), noise)
+    assert not any(draw.is_selection for draw in noise.draws)
     has_room, most = selected_cells > 24, CHECKS[2].most_choices
     assert release.fit["num_added_pairs"] == most
-    assert release.fit["num_joined_pairs"] == int(has_room)
+    assert release.fit["num_joined_pairs"] == 1 + int(has_room)
     assert release.fit["num_other_pairs"] == most - has_room
     measured = [tuple(entry["attributes"]) for entry in release.noise]
     singles = [(f"a{axis}",) for axis in range(6)]
-    assert measured[:12] == singles * 2 and len(measured) == 12 + most
-    assert measured[12] == ("a0", "a1") and all(len(names) == 2 for names in measured[12:])
-    assert release.record_tables == tuple(measured[12 + has_room :])
+    assert measured[:6] == singles and len(measured) == 13 + most
+    assert measured[13] == ("a0", "a1") and all(len(names) == 2 for names in measured[13:])
+    assert release.record_tables == tuple(measured[13 + has_room :])
     exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
-    far = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
-    assert far < 200  # independent attributes are 1,000 off
+    off = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
+    assert off < 200  # independent attributes are 1,000 off
 
 
 @pytest.mark.job
@@ -331,10 +296,11 @@ def test_last_check_changes_measured_pairs_but_no_noise_scale():
     domain = domain_of(2, 3, 4, 5, 2, 3)
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
     with on_trees(40), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([(4, 5)], []))
         plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
         for part in (slice(0), slice(1), slice(4), slice(1, 5)):
-            choose = partial(lambda part, fitted, *_: [*fitted][part], part)
-            patch.setattr(selection_module, "choose_left_out", choose)
+            choose = partial(lambda part, expected, fitted, number: [*fitted][part], part)
+            patch.setattr(ExpectedErrors, "worst", lambda *given, choose=choose: choose(*given))
             release = plan.release(summary(plan, np.full(domain.num_cells, 2)), Seeded(1))
             assert release.measurements is not None
             described = release.measurements.described

@@ -38,8 +38,8 @@ from beam_dp.secret.summaries.histogram import Marginals
 
 UnitCost = float | Literal["planned"]
 
-# Noise hides pairs if the total variation that it adds to a table is above this. Between the columns
-# of a table of people, the total variation from independence is seldom larger.
+# Noise hides pairs if the total variation that it adds to a table is above this. The total
+# variation of two columns of people from independent columns is seldom larger.
 _HIDDEN = 0.15
 
 MAX_UNIT_COST = option(
@@ -409,6 +409,8 @@ class MWEM(plans.Mechanism):
         if guarantee.delta > 0:
             candidates.append(residual_strategy(workload, guarantee, total_is_public))
         best = min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
+        plan = measure_all_plan(self.name, workload, guarantee, num_records, best, self.calibration)
         if guarantee.delta > 0 and _hides_pairs(workload, best, num_records):
-            return plan_selection(workload, guarantee, num_records)
-        return measure_all_plan(self.name, workload, guarantee, num_records, best, self.calibration)
+            selection = plan_selection(workload, guarantee, num_records)
+            return dataclasses.replace(selection, with_all=plan)
+        return plan

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from beam_dp.mechanisms.marginals.measurements import residual_norm
 from beam_dp.models.basis import Support
 from beam_dp.privacy.noise.bound import MEAN_ABSOLUTE
+from beam_dp.releases.synthetic_database.measured_tables import sampling_errors
 
 # A fit leaves about this fraction of the noise of a measured table.
 REMAINING_NOISE = 0.6
@@ -44,13 +45,6 @@ class NoisyAttribute:
         # A count below its noise may be all wrong, and is then missing elsewhere.
         error = np.minimum(2 * self.counts, MEAN_ABSOLUTE * deviation).sum()
         return min(float(error), self.largest_distance / 2)
-
-
-def sampling_errors(expected: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Returns the mean distances of counts of independent records from expected counts."""
-    # Of Poisson counts if less than 1 is expected, otherwise of normal ones.
-    few, many = 2 * expected * np.exp(-expected), MEAN_ABSOLUTE * np.sqrt(expected)
-    return np.where(expected < 1, few, many)
 
 
 def posterior_means(
@@ -79,6 +73,8 @@ class ExpectedErrors:
     """The expected errors of pairs."""
 
     answers: Mapping[Support, NDArray[np.float64]]  # the tables for independent attributes
+    scores: Mapping[Support, float]  # noisy distances of the exact tables from these
+    independent: Mapping[Support, float]  # the scores to expect of independent attributes
     distances: Mapping[Support, float]  # of the exact tables from independence
     attributes: Sequence[NoisyAttribute]
 
@@ -103,7 +99,27 @@ class ExpectedErrors:
         )
         squares = np.maximum(independent + beyond, 0.0) ** 2 - np.square(noisy)
         distances = np.minimum(np.sqrt(np.maximum(squares, 0.0)), largest)
-        return cls(answers, dict(zip(scores, distances.tolist(), strict=True)), attributes)
+        return cls(
+            answers,
+            scores,
+            dict(zip(scores, independent.tolist(), strict=True)),
+            dict(zip(scores, distances.tolist(), strict=True)),
+            attributes,
+        )
+
+    def worst(self, fitted: Mapping[Support, NDArray[np.float64]], number: int) -> list[Support]:
+        """Returns the pairs whose scores lead to expect the largest errors of cells in a fit.
+
+        The distance between the score and the score to expect of the fit is a lower bound of the
+        error of the whole table. Of this, the furthest cell of the fit has its share.
+        """
+        errors = {}
+        for axes, table in fitted.items():
+            away = np.abs(table - self.answers[axes])
+            distance = float(away.sum())
+            missed = abs(self.scores[axes] - math.hypot(self.independent[axes], distance))
+            errors[axes] = missed * float(away.max()) / max(distance, 1e-9)
+        return sorted(errors, key=lambda axes: -errors[axes])[:number]
 
     def left(self, axes: Support, deviation: float) -> float:
         """Returns the error that noise leaves in a pair, without the error of its attributes."""

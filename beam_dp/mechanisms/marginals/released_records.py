@@ -5,7 +5,6 @@ This module never reads exact data.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
@@ -138,15 +137,16 @@ def tree_release(
     Records are made from the tree, then moved towards the tree's tables and the loose tables: whole
     records that fit all tables at once contain much less noise. The tree's own tables of pairs keep
     the remaining pairs from drifting, with no more dependence than noisy ``distances`` show. Where
-    the deviations are known, in records, the tree's tables are kept within the error of a fit: at
-    most the expected count of a cell, and at most what is left of the noise.
+    the deviations are known, in records, the tree's tables of several attributes are kept within
+    the error of a fit: at most the expected count of a cell, and what is left of the noise.
     """
     joined = zip(basis.sets, basis.marginals(log_weights, basis.sets), strict=True)
-    targets = [Target(axes, table * num_records, 1.0) for axes, table in joined]
-    for place, target in enumerate(targets):
-        if deviations is not None and target.axes in deviations:
-            slack = np.minimum(target.table, REMAINING_NOISE * deviations[target.axes])
-            targets[place] = dataclasses.replace(target, slack=slack)
+    targets = []
+    for axes, weights in joined:
+        table, slack = weights * num_records, None
+        if deviations is not None and axes in deviations and len(axes) > 1:
+            slack = np.minimum(table, REMAINING_NOISE * deviations[axes])
+        targets.append(Target(axes, table, 1.0, slack))
     targets += loose
     covered = {pair for target in targets for pair in combinations(target.axes, 2)}
     others = [pair for pair in pairs if pair not in covered]

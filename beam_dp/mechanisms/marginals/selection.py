@@ -37,8 +37,8 @@ from beam_dp.mechanisms.marginals.scores import (
     added_mu,
     candidates,
     check_budget,
-    choose_left_out,
     choose_pairs,
+    choose_triples,
     cost_of,
     deviations_of,
     fitted_tables,
@@ -103,8 +103,6 @@ def selection_budget(
         attributes_mu=budget.part(_ATTRIBUTES_SHARE).level,
         pairs_mu=budget.part(_PAIRS_SHARE).level,
         most_choices=pairs.most_choices,
-        choice_share=pairs.choice_share,
-        choice_scale=pairs.choice_scale,
         added_share=pairs.added_share,
     )
     if triple_cells:
@@ -141,13 +139,14 @@ class SelectionPlan(plans.MarginalsPlan):
     squared_mu: Fraction  # of the guarantee
     pairs: tuple[Support, ...]  # with a score, as ascending axes
     triples: tuple[Support, ...]  # that the check of triples may choose, as ascending axes
+    with_all: plans.MarginalsPlan | None = None  # that measures all tables, from public records
 
     @cached_property
     def most_measured(self) -> tuple[Measurement, ...]:
         """The measurements if every pair is chosen, each with the most noise that it can get."""
         # The more pairs are chosen, and the more choices the last check makes, the smaller is the
         # share of the budget for each pair.
-        chosen = self._pair_measurements(self.pairs, self._numbers([]))
+        chosen = self._pair_measurements(self.pairs, self._numbers(self.pairs[:1]))
         added = {pair.names: pair for pair in map(self._added_measurement, self.pairs)}
         noisier = (
             max(pair, added.get(pair.names, pair), key=lambda one: one.variance) for pair in chosen
@@ -156,7 +155,9 @@ class SelectionPlan(plans.MarginalsPlan):
 
     def _numbers(self, chosen: Sequence[Support], num_records: float = math.inf) -> list[int]:
         """Returns each check's number of choices if the scores chose these pairs."""
-        candidates = len(self.pairs) - len(chosen), len(self.triples)
+        # Without any chosen pair, the scores have said all that they say about the fit.
+        left_out = len(self.pairs) - len(chosen) if chosen else 0
+        candidates = left_out, len(self.triples)
         return [
             num_choices(check, number, num_records)
             for check, number in zip(self.parameters.checks, candidates, strict=False)
@@ -192,8 +193,10 @@ class SelectionPlan(plans.MarginalsPlan):
         sets = self.triples if is_triple else [*self.pairs, *_singles(self.domain)]
         return sum(_num_cells(self.domain, support) for support in sets)
 
-    def starting_from(self, records: plans.StartingRecords) -> SelectionPlan:
+    def starting_from(self, records: plans.StartingRecords) -> plans.MarginalsPlan:
         """See ``MarginalsPlan``. A part of the budget decides whether the records are used."""
+        if self.with_all is not None:
+            return self.with_all.starting_from(records)
         plan = plan_selection(self.workload, self.guarantee, self.num_records, has_prior=True)
         return dataclasses.replace(plan, start_from=records, mechanism=self.mechanism)
 
@@ -249,8 +252,7 @@ class SelectionPlan(plans.MarginalsPlan):
         measure(2, chosen)
         num_added = {}
         for step, (check, number) in enumerate(zip(checks, numbers, strict=True), 3):
-            # A check chooses and measures sets in which a quick fit is far off, and joins what it
-            # can.
+            # A check measures sets in which a quick fit is far off, and joins what it can.
             left_out: Sequence[Support] = self.triples
             if check.size == 2:
                 left_out = sorted({*pairs}.difference(joined, loose))
@@ -258,9 +260,12 @@ class SelectionPlan(plans.MarginalsPlan):
             if number:
                 sets = _with_singles(domain, joined)
                 fitted = fitted_tables(self, sets, measurements, tables, left_out)
-            added = choose_left_out(
-                fitted, marginals, domain, check, number, noise, self._added_measurement
-            )
+            if check.size == 2:
+                added = expected.worst(fitted, number)
+            else:
+                added = choose_triples(
+                    fitted, marginals, domain, check, number, noise, self._added_measurement
+                )
             measure(step, [self._added_measurement(axes) for axes in added])
             # The last measurements are of these sets. Other sets are left to the records.
             for place, axes in enumerate(added, len(tables) - len(added)):
@@ -321,7 +326,8 @@ def plan_selection(
     )
     scales = [parameters.score_scale, parameters.prior_scale]
     for check in parameters.checks:
-        scales.append(check.choice_scale * score_grid(check.choice_scale))
+        if check.choice_scale:
+            scales.append(check.choice_scale * score_grid(check.choice_scale))
     check_noise(guarantee, [*scales, *(table.scale for table in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(num_records, (*attributes, *plan._pair_measurements([])))

@@ -221,16 +221,6 @@ class _Observed:
             drawn = min(rows, plans.MAX_CANDIDATES)
             targets = loose_targets(basis, fit.log_weights, total, layout, self.observed, loose)
             targets = [replace(target, table=target.table * (drawn / total)) for target in targets]
-            deviations = None
-            if self.distances is not None:
-                variances = {
-                    axes: self.observed.variances[where] for axes, where in layout.slices.items()
-                }
-                deviations = {
-                    axes: math.sqrt(of_table.mean()) * drawn / total
-                    for axes, of_table in variances.items()
-                    if len(of_table)
-                }
             codes, counts = tree_release(
                 domain,
                 basis,
@@ -239,7 +229,7 @@ class _Observed:
                 targets,
                 workload_pairs(self.plan.workload),
                 self.distances,
-                deviations,
+                None if self.distances is None else self._deviations(drawn / total),
             )
             counts = round_systematically(counts.astype(np.float64), rows)
         return _Hypothesis(
@@ -300,6 +290,15 @@ class _Observed:
             return by_records if is_loose else by_hypothesis
 
         return misfit
+
+    def _deviations(self, scale: float) -> dict[Support, float]:
+        """Returns the standard deviation of a cell's noise in each residual, times a scale."""
+        variances = self.observed.variances
+        return {
+            axes: scale * math.sqrt(variances[where].mean())
+            for axes, where in self.layout.slices.items()
+            if where.stop > where.start
+        }
 
     def _rounding(self, fit: maximum_entropy.Fit) -> tuple[int, float]:
         """Returns the number of released records, and the error that rounding may leave in them."""

@@ -453,6 +453,13 @@ class IndependentTables:
         return cls(number, checked_integer("grid", parsed["grid"], 1, MAX_GRID), tuple(potentials))
 
 
+def sampling_errors(expected: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Returns the mean distances of counts of independent records from expected counts."""
+    # Of Poisson counts if less than 1 is expected, otherwise of normal ones.
+    few, many = 2 * expected * np.exp(-expected), MEAN_ABSOLUTE * np.sqrt(expected)
+    return np.where(expected < 1, few, many)
+
+
 @dataclass(frozen=True)
 class PairDistances:
     """Public noisy L1 distances of pairs of attributes from independence.
@@ -495,11 +502,7 @@ class PairDistances:
         noisy = np.array([by_axes[axes] for axes in pairs])
         fitted = np.array([np.abs(number * tables[axes] - answers[axes]).sum() for axes in pairs])
         fitted = np.maximum(fitted, 1.0)
-        # A count has about the variance of its expectation; its error is at most twice that.
-        errors = (
-            np.minimum(MEAN_ABSOLUTE * np.sqrt(cells), 2 * cells) for cells in answers.values()
-        )
-        sampled = np.array([float(each.sum()) for each in errors])
+        sampled = np.array([float(sampling_errors(table).sum()) for table in answers.values()])
         expected, noise = np.hypot(fitted, sampled), self.deviation**2
         of_fits = ((noisy - expected) ** 2 - noise).sum() / (fitted**2).sum()
         prior = max(float(of_fits), 0.0) * fitted**2
