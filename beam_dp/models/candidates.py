@@ -36,6 +36,7 @@ from beam_dp.models.maximum_entropy import (
     independent_log_weights,
 )
 from beam_dp.models.tree_basis import FactoredBasis, TreeBasis
+from beam_dp.threads import in_order
 
 # The largest number of cells of a common table, which fits in the cache; several small tables can
 # be summed from a common table.
@@ -46,6 +47,8 @@ _TREE_CELLS = 2**13
 _TREE_TOLERANCE = 1e-4
 # The closer candidates are to the wanted distribution, the less their number limits the fit.
 _INDEPENDENT_SHARE = 0.1
+# Threads look up so many candidates at once.
+_CHUNK = 2**16
 # A fit needs so few candidates to tell what the tables are without noise.
 _FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT = 2**17, 8
 
@@ -120,12 +123,21 @@ class CandidateBasis(FactoredBasis):
     def synthesise(self, coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
         """Returns the sum of coefficients at each candidate: the transpose of ``analyse``."""
         tables = self.tables(coefficients)
-        result = np.zeros(self.codes.shape[1])
+        looked_up = []
         for group in self._groups:
             table = np.empty(group.shape)
             parts = zip(group.numbers, group.tables, strict=True)
             group.cascade.add_up([into_order(tables[place], axes) for place, axes in parts], table)
-            result += table.ravel().take(group.cells)
+            looked_up.append((table.ravel(), group.cells))
+        result = np.zeros(self.codes.shape[1])
+
+        def add_up(start: int) -> None:
+            part = result[start : start + _CHUNK]
+            for table, cells in looked_up:
+                part += table.take(cells[start : start + _CHUNK])
+
+        for _ in in_order(add_up, range(0, len(result), _CHUNK)):
+            pass
         return result
 
     def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -133,9 +145,13 @@ class CandidateBasis(FactoredBasis):
         marginals = [np.empty(0)] * len(self.sets)
         others = np.flatnonzero(values)  # a change of records concerns few candidates
         few = others if len(others) < len(values) // 2 else slice(None)
-        for group in self._groups:
-            sums: NDArray[Any] = np.bincount(group.cells[few], values[few], math.prod(group.shape))
-            summed = group.cascade.sum_down(sums.reshape(group.shape))
+        chosen = values[few]
+
+        def sum_down(group: _Group) -> list[NDArray[np.float64]]:
+            sums: NDArray[Any] = np.bincount(group.cells[few], chosen, math.prod(group.shape))
+            return group.cascade.sum_down(sums.reshape(group.shape))
+
+        for group, summed in zip(self._groups, in_order(sum_down, self._groups), strict=True):
             for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
                 marginals[number] = table.transpose(
                     [axes.index(axis) for axis in self.sets[number]]

@@ -18,6 +18,7 @@ from beam_dp.releases.parts import KINDS, part
 from beam_dp.releases.release import AnyRelease, Release, Shard
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import FREE, DamagedFileError, PayloadFile, Store
+from beam_dp.threads import in_order
 
 if TYPE_CHECKING:
     from beam_dp.releases.verdict import Verification
@@ -67,10 +68,8 @@ def commit_release(
     if written is not None and len(present) < len(written):
         return commit.complete_committed(directory) == release.draw_id
     shards = release.shards() if written is None else ()
-    files = chain(
-        module.payload(release).items(),
-        ((shard.name, module.shard_bytes(shard)) for shard in shards),
-    )
+    named = in_order(lambda shard: (shard.name, module.shard_bytes(shard)), shards)
+    files = chain(module.payload(release).items(), named)
     text_of = partial(cards.card_text, release.KIND, release.draw_id, release.card)
     return commit.commit_files(release.draw_id, files, text_of, directory, present)
 

@@ -8,6 +8,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import apache_beam as beam
+from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.errors import InputError
 from beam_dp.releases.files.commit import check_output
@@ -15,6 +16,7 @@ from beam_dp.releases.kinds import commit_release, release_from_bytes, write_sha
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.shards import RecordShard
 from beam_dp.storage.store import PayloadFile, is_url
+from beam_dp.threads import Calls
 from beam_dp.transforms.drawing.one_worker import ReleaseShard
 from beam_dp.transforms.job_page import WRITTEN, count_committed
 from beam_dp.transforms.reading.records import refuse_windows
@@ -88,16 +90,26 @@ class _WriteFile(beam.DoFn):
     def __init__(self, directory: str) -> None:
         self.directory = directory
 
+    def start_bundle(self) -> None:
+        self._calls = Calls(self._written)
+
     def process(self, element: tuple[str, Any]) -> Iterator[tuple[str, Piece | File]]:
-        draw_id, given = element
-        if isinstance(given[0], int):
+        if isinstance(element[1][0], int):
             yield element
         else:
-            shard = RecordShard.from_plain(given)
-            file = write_shard(shard, self.directory)
-            proof = None if file is None else (file.sha256, file.num_bytes)
+            for file in self._calls.add(element):
+                WRITTEN.done()
+                yield file
+
+    def finish_bundle(self) -> Iterator[WindowedValue]:
+        for file in self._calls.rest():
             WRITTEN.done()
-            yield draw_id, (shard.name, proof)
+            yield beam.window.GlobalWindows.windowed_value(file)
+
+    def _written(self, element: tuple[str, Rows]) -> tuple[str, File]:
+        shard = RecordShard.from_plain(element[1])
+        file = write_shard(shard, self.directory)
+        return element[0], (shard.name, None if file is None else (file.sha256, file.num_bytes))
 
 
 class _Commit(beam.DoFn):

@@ -22,6 +22,7 @@ from apache_beam.io.filesystems import FileSystems
 
 from beam_dp.domain.schemas.file_kinds import Decompressed, compression_of, format_name
 from beam_dp.secret.encoding.layouts import ColumnType
+from beam_dp.threads import in_order
 from beam_dp.transforms.job_page import FileError, ReadError
 
 
@@ -39,7 +40,6 @@ Faults = collections.Counter[str]
 Batches = Iterator[pa.RecordBatch | Faults]
 
 _SPLIT_BYTES = 2**26
-_MAX_THREADS = 4
 _BATCH_RECORDS = 2**16  # so that columns of a Parquet batch stay in the cache during encoding
 
 
@@ -292,13 +292,5 @@ def _in_threads(
     function: Callable[[bytes], list[pa.RecordBatch | Faults]], blocks: Iterator[bytes]
 ) -> Batches:
     """Yields the batches of each block in order, while threads parse the next blocks."""
-    num_threads = min(_MAX_THREADS, pa.cpu_count())
-    num_blocks = num_threads + 2  # threads find work while the caller uses a batch
-    with ThreadPoolExecutor(num_threads) as pool:
-        pending = collections.deque(
-            pool.submit(function, block) for block in itertools.islice(blocks, num_blocks)
-        )
-        while pending:
-            batches = pending.popleft().result()
-            pending.extend(pool.submit(function, block) for block in itertools.islice(blocks, 1))
-            yield from batches
+    for batches in in_order(function, blocks):
+        yield from batches

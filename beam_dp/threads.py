@@ -1,0 +1,73 @@
+"""Threads of one process, for work that lets go of the interpreter's lock.
+
+Their number is Arrow's: all cores that the process may use, or OMP_NUM_THREADS. Runners start a
+worker for every core, so a worker takes one thread unless OMP_NUM_THREADS says otherwise. Results
+come in the order of the calls, whatever the number of threads. Nothing here draws noise.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def num_threads() -> int:
+    """Returns the number of threads that this process uses."""
+    import pyarrow as pa  # loads slowly
+
+    program = getattr(sys.modules["__main__"], "__spec__", None)
+    is_worker = program is not None and program.name.startswith("apache_beam.runners.worker.")
+    return 1 if is_worker and "OMP_NUM_THREADS" not in os.environ else int(pa.cpu_count())
+
+
+def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+    """Yields the results of a function in the order of the items."""
+    calls = Calls(function)
+    try:
+        yield from itertools.chain.from_iterable(map(calls.add, items))
+        yield from calls.rest()
+    finally:
+        calls.end()
+
+
+class Calls(Generic[Item, Result]):
+    """Calls of one function in threads, for a caller that gets the items one at a time."""
+
+    def __init__(self, function: Callable[[Item], Result]) -> None:
+        self._function = function
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: collections.deque[Future[Result]] = collections.deque()
+
+    def add(self, item: Item) -> Iterator[Result]:
+        """Calls the function; yields the results that are next, while at least as many run."""
+        number = num_threads()
+        if number == 1:
+            yield self._function(item)
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(number)
+        self._pending.append(self._pool.submit(self._function, item))
+        # Threads find two more items while the caller uses a result.
+        while len(self._pending) > number + 2:
+            yield self._pending.popleft().result()
+
+    def rest(self) -> Iterator[Result]:
+        """Yields the results of all calls that run."""
+        while self._pending:
+            yield self._pending.popleft().result()
+        self.end()
+
+    def end(self) -> None:
+        """Waits for the calls that run; drops the others."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+        self._pending.clear()
