@@ -8,6 +8,7 @@ come in the order of the calls, whatever the number of threads. Nothing here dra
 from __future__ import annotations
 
 import collections
+import functools
 import itertools
 import os
 import sys
@@ -26,6 +27,25 @@ def num_threads() -> int:
     program = getattr(sys.modules["__main__"], "__spec__", None)
     is_worker = program is not None and program.name.startswith("apache_beam.runners.worker.")
     return 1 if is_worker and "OMP_NUM_THREADS" not in os.environ else int(pa.cpu_count())
+
+
+def in_parts(function: Callable[[slice], None], size: int) -> None:
+    """Calls a function with one slice of 0..size for each thread, and waits for all of them.
+
+    The threads stay for the next call, so that even a millisecond of work is worth dividing. The
+    function must not divide its own work.
+    """
+    number = max(min(num_threads(), size), 1)
+    cuts = [size * place // number for place in range(number + 1)]
+    parts = map(slice, cuts[:-1], cuts[1:])
+    divided = map if number == 1 else _pool(os.getpid(), number).map
+    for _ in divided(function, parts):
+        pass
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(process: int, number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number)  # a child process inherits no threads
 
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:

@@ -36,7 +36,7 @@ from beam_dp.models.maximum_entropy import (
     independent_log_weights,
 )
 from beam_dp.models.tree_basis import FactoredBasis, TreeBasis
-from beam_dp.threads import in_order
+from beam_dp.threads import in_parts
 
 # The largest number of cells of a common table, which fits in the cache; several small tables can
 # be summed from a common table.
@@ -47,8 +47,6 @@ _TREE_CELLS = 2**13
 _TREE_TOLERANCE = 1e-4
 # The closer candidates are to the wanted distribution, the less their number limits the fit.
 _INDEPENDENT_SHARE = 0.1
-# Threads look up so many candidates at once.
-_CHUNK = 2**16
 # A fit needs so few candidates to tell what the tables are without noise.
 _FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT = 2**17, 8
 
@@ -131,13 +129,11 @@ class CandidateBasis(FactoredBasis):
             looked_up.append((table.ravel(), group.cells))
         result = np.zeros(self.codes.shape[1])
 
-        def add_up(start: int) -> None:
-            part = result[start : start + _CHUNK]
+        def add_up(part: slice) -> None:
             for table, cells in looked_up:
-                part += table.take(cells[start : start + _CHUNK])
+                result[part] += table.take(cells[part])
 
-        for _ in in_order(add_up, range(0, len(result), _CHUNK)):
-            pass
+        in_parts(add_up, len(result))
         return result
 
     def analyse(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -147,15 +143,16 @@ class CandidateBasis(FactoredBasis):
         few = others if len(others) < len(values) // 2 else slice(None)
         chosen = values[few]
 
-        def sum_down(group: _Group) -> list[NDArray[np.float64]]:
-            sums: NDArray[Any] = np.bincount(group.cells[few], chosen, math.prod(group.shape))
-            return group.cascade.sum_down(sums.reshape(group.shape))
+        def sum_down(part: slice) -> None:
+            for group in self._groups[part]:
+                sums: NDArray[Any] = np.bincount(group.cells[few], chosen, math.prod(group.shape))
+                summed = group.cascade.sum_down(sums.reshape(group.shape))
+                for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
+                    marginals[number] = table.transpose(
+                        [axes.index(axis) for axis in self.sets[number]]
+                    )
 
-        for group, summed in zip(self._groups, in_order(sum_down, self._groups), strict=True):
-            for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
-                marginals[number] = table.transpose(
-                    [axes.index(axis) for axis in self.sets[number]]
-                )
+        in_parts(sum_down, len(self._groups))
         return self.coefficients(marginals)
 
     def _normalised(self, log_weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

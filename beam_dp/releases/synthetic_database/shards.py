@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -156,6 +155,7 @@ SHARD_BYTES = 2**25
 # Different numbers would change the rows of existing draws.
 _BLOCK_ROWS = 2**18
 _ONES = np.array([word.bit_count() for word in range(2**16)], np.uint8)
+_MASKS = np.array([2**number - 1 for number in range(16)], np.uint16)
 
 
 class RowBlock(NamedTuple):
@@ -219,9 +219,13 @@ class RecordShard:
             "num_shards": self.num_shards,
             "node": self.part.node,
             "types": [column.dtype.str for column in columns],
+            "sizes": [column.nbytes for column in columns],
         }
         # A runner may keep the arrays of all shards in memory; this makes them six times smaller.
-        return json.dumps(fields), tuple(zlib.compress(column.tobytes(), 1) for column in columns)
+        codec = _codec()
+        return json.dumps(fields), tuple(
+            codec.compress(column.tobytes(), asbytes=True) for column in columns
+        )
 
     @classmethod
     def from_plain(cls, plain: tuple[str, tuple[bytes, ...]]) -> Self:
@@ -229,7 +233,11 @@ class RecordShard:
         fields = json.loads(plain[0])
         domain = domain_from_json(fields.pop("domain"), "domain")
         types, node, drawn = fields.pop("types"), fields.pop("node"), fields.pop("drawn")
-        columns = list(map(np.frombuffer, map(zlib.decompress, plain[1]), types))
+        sizes, codec = fields.pop("sizes"), _codec()
+        columns = [
+            np.frombuffer(codec.decompress(column, size, asbytes=True), kind)
+            for column, size, kind in zip(plain[1], sizes, types, strict=True)
+        ]
         codes, (counts, *ends) = columns[: domain.num_attributes], columns[domain.num_attributes :]
         positions = {
             name: column.reshape(shape)
@@ -237,6 +245,12 @@ class RecordShard:
         }
         part = Part(node, np.arange(len(counts)), counts.astype(np.int64))
         return cls(domain=domain, codes=tuple(codes), part=part, positions=positions, **fields)
+
+
+def _codec() -> Any:
+    import pyarrow as pa  # a reader of releases need not have it
+
+    return pa.Codec("zstd", 1)
 
 
 def num_shards(domain: Domain, num_records: int, is_drawn: bool) -> int:
@@ -306,22 +320,23 @@ def _halves(part: Part, draw_id: str) -> list[Part]:
     """Tosses a coin for each row of a part."""
     bits = partial(random_words, f"order of rows {draw_id} {part.node}")
     heads = _num_heads(part.counts, bits)
-    return [
-        Part(child, part.distinct[counts > 0], counts[counts > 0])
-        for child, counts in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads))
-    ]
+    halves = []
+    for child, counts in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads)):
+        filled = np.flatnonzero(counts)
+        halves.append(Part(child, part.distinct[filled], counts[filled]))
+    return halves
 
 
 def _num_heads(
     counts: NDArray[np.int64], bits: Callable[[int, str], NDArray[Any]]
 ) -> NDArray[np.int64]:
     """Returns the number of heads after tossing each given number of fair coins."""
-    full, rest = np.divmod(counts, 16)
+    full = counts >> 4
     words = bits(len(counts) + int(full.sum()), "<u2")
     last, words = words[: len(counts)], _ONES[words[len(counts) :]]
-    heads: NDArray[np.int64] = _ONES[last & ((1 << rest) - 1)].astype(np.int64)
-    has_words = full > 0
-    if has_words.any():
+    heads: NDArray[np.int64] = _ONES[last & _MASKS[counts & 15]].astype(np.int64)
+    has_words = np.flatnonzero(full)
+    if len(has_words):
         starts = (np.cumsum(full) - full)[has_words]
         heads[has_words] += np.add.reduceat(words, starts, dtype=np.int64)
     return heads

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -32,7 +31,6 @@ from beam_dp.secret.summaries.shards import (
     sum_shards,
     write_shard,
 )
-from beam_dp.threads import Calls
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.job_page import withhold_messages
 from beam_dp.transforms.reading.records import RecordBatches, lines_of, refuse_windows
@@ -112,30 +110,12 @@ class _Encode(beam.DoFn):
         self.how = domain, privacy_unit, as_cells
         self.all_records = all_records
 
-    def start_bundle(self) -> None:
-        self._calls = Calls(self._encoded)
-
     @withhold_messages
     def process(self, batch: pa.RecordBatch) -> Iterator[Any]:
-        return itertools.chain.from_iterable(list(self._calls.add(batch)))
-
-    @withhold_messages
-    def finish_bundle(self) -> Iterator[Any]:
-        return map(_at_end, itertools.chain.from_iterable(list(self._calls.rest())))
-
-    def _encoded(self, batch: pa.RecordBatch) -> list[Any]:
         if not self.all_records:
-            return [encode_records(*self.how, batch)]
+            return iter([encode_records(*self.how, batch)])
         inside, left_out = encode_all_records(*self.how, batch)
-        return [inside, beam.pvalue.TaggedOutput(LEFT_OUT, left_out)]
-
-
-def _at_end(value: Any) -> Any:
-    """Returns an output of the end of a bundle."""
-    in_window = beam.window.GlobalWindows.windowed_value
-    if isinstance(value, beam.pvalue.TaggedOutput):
-        return beam.pvalue.TaggedOutput(value.tag, in_window(value.value))
-    return in_window(value)
+        return iter([inside, beam.pvalue.TaggedOutput(LEFT_OUT, left_out)])
 
 
 class Summarise(beam.PTransform):
@@ -165,23 +145,17 @@ class _CountBundle(beam.DoFn):
         self.accumulator = accumulator
 
     def start_bundle(self) -> None:
-        self._states: list[Any] = []  # one for each thread that counts
-        self._calls = Calls(self._count)
+        self._state = self.accumulator.create()
 
     @withhold_messages
     def process(self, batch: EncodedBatch) -> None:
-        list(self._calls.add(batch))
+        self._state = self.accumulator.add_batch(self._state, batch)
 
     @withhold_messages
     def finish_bundle(self) -> Iterator[WindowedValue]:
-        list(self._calls.rest())
-        states, self._states = self._states, []
-        shards = itertools.chain.from_iterable(map(self.accumulator.to_shards, states))
+        state, self._state = self._state, None
+        shards = self.accumulator.to_shards(state)
         return (beam.window.GlobalWindows.windowed_value(shard) for shard in shards)
-
-    def _count(self, batch: EncodedBatch) -> None:
-        state = self._states.pop() if self._states else self.accumulator.create()
-        self._states.append(self.accumulator.add_batch(state, batch))
 
 
 def add_shards(shards: beam.PCollection[tuple[int, bytes]]) -> beam.PCollection[tuple[int, bytes]]:
