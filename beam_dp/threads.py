@@ -50,7 +50,7 @@ def _pool(process: int, number: int) -> ThreadPoolExecutor:
 
 def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """Yields the results of a function in the order of the items."""
-    calls = Calls(function)
+    calls = Calls(function, ahead=2)  # threads find work while the caller uses a result
     try:
         yield from itertools.chain.from_iterable(map(calls.add, items))
         yield from calls.rest()
@@ -59,25 +59,28 @@ def in_order(function: Callable[[Item], Result], items: Iterable[Item]) -> Itera
 
 
 class Calls(Generic[Item, Result]):
-    """Calls of one function in threads, for a caller that gets the items one at a time."""
+    """Calls of one function in threads, for a caller that gets the items one at a time.
 
-    def __init__(self, function: Callable[[Item], Result]) -> None:
+    ``ahead``: how many more calls than threads there may be; without them, none waits.
+    """
+
+    def __init__(self, function: Callable[[Item], Result], ahead: int = 0) -> None:
         self._function = function
+        self._ahead = ahead
         self._pool: ThreadPoolExecutor | None = None
         self._pending: collections.deque[Future[Result]] = collections.deque()
 
     def add(self, item: Item) -> Iterator[Result]:
-        """Calls the function; yields the results that are next, while at least as many run."""
+        """Calls the function, once there is room; yields the results that this waits for."""
         number = num_threads()
         if number == 1:
             yield self._function(item)
             return
+        while len(self._pending) >= number + self._ahead:
+            yield self._pending.popleft().result()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(number)
         self._pending.append(self._pool.submit(self._function, item))
-        # Threads find two more items while the caller uses a result.
-        while len(self._pending) > number + 2:
-            yield self._pending.popleft().result()
 
     def rest(self) -> Iterator[Result]:
         """Yields the results of all calls that run."""
@@ -86,7 +89,7 @@ class Calls(Generic[Item, Result]):
         self.end()
 
     def end(self) -> None:
-        """Waits for the calls that run; drops the others."""
+        """Waits for the calls that run, and drops the others."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
         self._pool = None

@@ -91,6 +91,7 @@ class _WriteFile(beam.DoFn):
         self.directory = directory
 
     def start_bundle(self) -> None:
+        # None waits for a thread: a job that is stopped starts no more drafts.
         self._calls = Calls(self._written)
 
     def process(self, element: tuple[str, Any]) -> Iterator[tuple[str, Piece | File]]:
