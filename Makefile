@@ -152,6 +152,7 @@ test-oldest: $(OLDEST_VENV)/.stamp
 
 generated: $(STAMP)
 	$(BIN)/python tools/write_flags.py
+	$(BIN)/python tools/write_schemas.py
 	$(BIN)/python benchmarks/write_pages.py
 	PYTHONPATH=.:tests:tests/contracts $(BIN)/python tests/contracts/test_refusals.py
 	PYTHONPATH=.:tests:tests/contracts $(BIN)/python tests/contracts/test_printed.py

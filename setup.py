@@ -56,7 +56,7 @@ setup(
     packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
     package_dir={"beam_dp.pipelines": "pipelines"},
     package_data={
-        "beam_dp": ["py.typed", "flags/*_flags.json", "views/style.css", "yaml/providers.yaml"]
+        "beam_dp": ["py.typed", "*/*_flags.json", "views/*.css", "*/*.schema.json", "*/*.yaml"]
     },
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -21,6 +21,7 @@ SEEDED = {
     "beam_dp/cli/sample.py",
     "beam_dp/imputation.py",
     "beam_dp/models/junction_tree.py",
+    "beam_dp/releases/synthetic_database/made_up.py",
     "beam_dp/releases/synthetic_database/release.py",
     "beam_dp/releases/synthetic_database/sampling.py",
 }

@@ -119,7 +119,7 @@ def _row(flag: Flag) -> str:
     if flag.choices and not flag.is_positional:
         value, meaning = "", f"{', '.join(f'`{each}`' for each in flag.choices)}: {meaning}"
     need = f"`{flag.default}`" if flag.default else ""
-    if flag.required or flag.is_positional:
+    if flag.required or (flag.is_positional and flag.default is None):
         need = "required"
     name = value if flag.is_positional else f"--{flag.name} {value}".strip()
     written = name.replace("|", "\\|")

@@ -15,16 +15,18 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from beam_dp.cli.init import FROM_DATA, split_types
+from beam_dp.cli.sample import MADE_UP, read_made_up
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.command_line import Command, check_files, command_of, import_program
-from beam_dp.flags.flag import Flag, check_texts
+from beam_dp.flags.flag import Flag, FlagError, check_texts
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.privacy.guarantee import RECORD
 from beam_dp.storage.store import is_url, write_new_file
 
 if TYPE_CHECKING:
     from beam_dp.domain.schemas.draft import DomainDraft
+    from beam_dp.releases.synthetic_database.made_up import MadeUp
 
 _PROGRAM = "release_synthetic_database"
 _SOURCE = Flag(
@@ -73,7 +75,9 @@ _PASSED = (
     shared.VALIDATE_ONLY,
     shared.JSON,
 )
-_FLAGS = (_SOURCE, *_REQUIRED, _TYPES, _SCHEMA, _LEAVE_OUT, *_PASSED[len(_REQUIRED) :])
+_MADE_UP = tuple(dataclasses.replace(flag, help=f"in records.csv: {flag.help}") for flag in MADE_UP)
+_OWN = (_TYPES, _SCHEMA, _LEAVE_OUT, *_MADE_UP)
+_FLAGS = (_SOURCE, *_REQUIRED, *_OWN, *_PASSED[len(_REQUIRED) :])
 # A larger copy is not written as CSV, too: all of its rows would have to be in memory.
 _MAX_CSV_ROWS = 1_000_000
 _CSV = "records.csv"
@@ -85,6 +89,10 @@ def _run(options: argparse.Namespace) -> int:
     check_files(_FLAGS, vars(options))
     draft, init = _draft(options)
     draft.domain()  # refuses what only a person can fill in
+    made_up = read_made_up(options)
+    made_up.check(draft.names)
+    if made_up.names and is_url(options.output):
+        raise FlagError(f"--output must be a local folder with --{made_up.names[0][0]}")
     texts = {flag.name: getattr(options, flag.name) for flag in _PASSED}
     if len(draft.names) == 1 and options.workload == _ASSUMED[shared.WORKLOAD]:
         texts["workload"] = "marginals:1"  # there are no pairs
@@ -100,7 +108,7 @@ def _run(options: argparse.Namespace) -> int:
         preface="\n  ".join([head, *commands]),
     )
     if code == 0 and options.validate_only is None and not is_url(options.output):
-        _write_csv(options.output)
+        _write_csv(options.output, made_up)
     return code
 
 
@@ -131,7 +139,7 @@ def _typed(flag: Flag, text: str | None) -> list[str]:
     return [f"--{flag.name}"] if flag.is_switch else [f"--{flag.name}", text]
 
 
-def _write_csv(output: str) -> None:
+def _write_csv(output: str, made_up: MadeUp) -> None:
     """Writes the records of a release as CSV, beside its files, unless they are many."""
     from beam_dp.releases.kinds import read_release
     from beam_dp.releases.synthetic_database.records_columns import tables_bytes
@@ -139,15 +147,17 @@ def _write_csv(output: str) -> None:
 
     release = read_release(output, kind=SyntheticDatabase)
     if release.num_records > _MAX_CSV_ROWS:
+        if made_up.names:
+            print(f"warning: no {_CSV} of so many rows; use `beam-dp sample`", file=sys.stderr)
         return
-    table = release.to_arrow()
+    table = made_up.added_to(release.to_arrow(), release)
     path = os.path.join(output, _CSV)
     try:
         write_new_file(path, tables_bytes([table], table.schema, "csv", {}))
     except InputError as error:  # the release is paid and complete: a retry would pay again
         print(f"warning: {error}; the release is complete without this file", file=sys.stderr)
         return
-    print(f"{path}: the copy as CSV, {table.num_rows:,} rows")
+    print(f"{path}: the copy as CSV, {table.num_rows:,} rows{made_up.words}")
 
 
 COMMANDS = {

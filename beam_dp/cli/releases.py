@@ -7,12 +7,13 @@ import dataclasses
 import json
 import os
 import pathlib
+from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags import questions
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import DIRECTORY, JSON, Flag, refused
+from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, refused
 from beam_dp.storage.store import is_url
 
 if TYPE_CHECKING:
@@ -34,7 +35,17 @@ _FAR = 3.0  # in standard errors
 
 
 def _describe(options: argparse.Namespace) -> None:
-    """Prints the guarantee and settings of a release, or the release's card as JSON."""
+    """Prints the guarantee and settings of a release, its card, or records for registers."""
+    chosen = [flag.name for flag in _FORMS if getattr(options, flag.name) is not None]
+    if len(chosen) > 1:
+        raise FlagError(f"--{chosen[1]} must not be given with --{chosen[0]}")
+    if chosen == [_SCHEMA.name]:
+        check_texts((_SCHEMA,), {_SCHEMA.name: options.schema})
+        file = resources.files("beam_dp.views") / f"{options.schema}.schema.json"
+        print(file.read_text("utf-8"), end="")
+        return
+    if not options.directory:
+        raise FlagError("DIR is required")
     from rich.console import Console
 
     from beam_dp.releases.files.card import CARD, HORIZON
@@ -44,6 +55,9 @@ def _describe(options: argparse.Namespace) -> None:
 
     release: Any = read_any(options.directory)
     is_horizon = release.KIND == "horizon"
+    if options.registry or options.dcat:
+        _print_record(release, is_registry=options.dcat is None)
+        return
     if not options.json:
         Console().print(view_of(release.KIND).describe(release))
         return
@@ -53,6 +67,19 @@ def _describe(options: argparse.Namespace) -> None:
         released = {"windows": [*release.windows], "blocks": [*release.blocks]}
         text = json.dumps({**json.loads(text), "released": released}, ensure_ascii=False) + "\n"
     print(text, end="")
+
+
+def _print_record(release: AnyRelease, *, is_registry: bool) -> None:
+    """Prints a release in the fields of a register."""
+    from beam_dp.releases.kinds import verify_release
+    from beam_dp.views import registers
+
+    if is_registry:
+        check = verify_release(release)
+        record = registers.registry_record(release, check, verdict(check))
+    else:
+        record = registers.dcat_record(release)
+    print(json.dumps(record, ensure_ascii=False, indent=2))
 
 
 def _answer(options: argparse.Namespace) -> None:
@@ -418,8 +445,20 @@ _DIFF_FLAGS = (
         questions.LIMIT, help="number of cells to show (default: 20)", default="20"
     ),
 )
+_SCHEMA = Flag(
+    "schema",
+    "print the JSON schema of cards, of domain files, or of what `beam-dp ledger --json` prints;"
+    " without DIR",
+    choices=("card", "domain", "ledger"),
+)
+_FORMS = (
+    JSON,
+    Flag("registry", "print a draft for the registry of deployments, as JSON", is_switch=True),
+    Flag("dcat", "print a record for data catalogues, as JSON-LD", is_switch=True),
+    _SCHEMA,
+)
 COMMANDS = {
-    "describe": Command((DIRECTORY, JSON), _describe),
+    "describe": Command((dataclasses.replace(DIRECTORY, default=""), *_FORMS), _describe),
     "answer": Command(questions.FLAGS, _answer),
     "verify": Command(
         (DIRECTORY, Flag("ledger", "the ledger that paid, to compare with its entry", "URL"), JSON),

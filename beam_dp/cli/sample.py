@@ -16,6 +16,7 @@ from beam_dp.flags.shared import INPUT, INPUT_FORMAT
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from beam_dp.releases.synthetic_database.made_up import MadeUp
     from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 
 _FORMATS = ("csv", "parquet")
@@ -26,8 +27,9 @@ def _sample(options: argparse.Namespace) -> None:
     check_texts(_SAMPLE_FLAGS, vars(options))
     release = _read(options)
     rows, seed = (integer(name, getattr(options, name)) for name in ("rows", "seed"))
-    table = release.sample(rows, where=options.where, seed=seed)
-    _write(options, table, release, "as public as the release")
+    made_up = read_made_up(options)
+    table = made_up.added_to(release.sample(rows, where=options.where, seed=seed), release, seed)
+    _write(options, table, release, f"as public as the release{made_up.words}")
 
 
 def _impute(options: argparse.Namespace) -> None:
@@ -44,6 +46,19 @@ def _impute(options: argparse.Namespace) -> None:
         name = error.name.replace("rows", INPUT.name, 1)
         raise refused(name, error.value, error.condition) from None
     _write(options, table, release, "as secret as the given rows", is_private=True)
+
+
+def read_made_up(options: argparse.Namespace) -> MadeUp:
+    """Returns the columns to make up."""
+    from beam_dp.releases.synthetic_database.made_up import MadeUp, read_constants
+
+    name, _, pattern = (options.row_id or "").partition("=")
+    return MadeUp(
+        row_id=None if options.row_id is None else (name, pattern or "{:d}"),
+        unit_id=options.unit_id,
+        constants={} if options.constants is None else read_constants(options.constants),
+        is_random=options.random_ids is not None,
+    )
 
 
 def _read(options: argparse.Namespace) -> SyntheticDatabase:
@@ -77,7 +92,7 @@ def _write(
     from beam_dp.releases.synthetic_database.records_columns import tables_bytes
     from beam_dp.storage.store import write_new_file
 
-    about = {"beam_dp.sampled_from": release.draw_id}
+    about = {"beam_dp.sampled_from": release.draw_id, "beam_dp.rows": whose}
     try:
         data = tables_bytes([table], table.schema, _format(options), about)
     except pa.ArrowException:
@@ -97,10 +112,22 @@ _SEED = integer_flag(
     default="0",
 )
 _OUTPUT = Flag("output", "a new file, .csv or .parquet (default: CSV on the terminal)", "FILE")
+MADE_UP = (
+    Flag("row_id", "a column with different ids, such as `id=P{:08d}` or `id`", "NAME=PATTERN"),
+    Flag(
+        "unit_id",
+        "a column of made-up units, whose rows are put together at random; they have as many rows"
+        " as the released numbers of records per unit say, else 1",
+        "NAME",
+    ),
+    Flag("random_ids", "random numbers in ids and units, not 1, 2, 3, ...", is_switch=True),
+    Flag("constants", "columns with the same text in all rows", "NAME=VALUE,..."),
+)
 _SAMPLE_FLAGS = (
     DIRECTORY,
     integer_flag("rows", "the number of records to draw", "N", required=True),
     dataclasses.replace(WHERE, help=f"only {WHERE.help.partition('only ')[2]}"),
+    *MADE_UP,
     _SEED,
     _OUTPUT,
 )

@@ -158,7 +158,10 @@ class Parser(argparse.ArgumentParser):
             text = flag.help.replace("%", "%%")  # argparse uses the help as a format string
             metavars = (flag.metavar or "|".join(flag.choices)).split(" ")
             if flag.is_positional:
-                self.add_argument(flag.name, help=text, metavar=flag.metavar)
+                nargs = None if flag.default is None else "?"
+                self.add_argument(
+                    flag.name, help=text, metavar=flag.metavar, nargs=nargs, default=flag.default
+                )
             elif flag.is_switch:
                 self.add_argument(f"--{flag.name}", help=text, action="store_const", const="true")
             else:

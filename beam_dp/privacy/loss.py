@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("pure", "gaussian", "zcdp")
 
 # pi / 8, rounded up: pi is 3.14159265358979323846264338327950288419716...
 _RANGE_MU_SQUARED = Fraction(314159265358979323846264338327950288419717, 8 * 10**41)
-_FIELDS = ("rho", "mu", "epsilon", "slack")  # in JSON
+FIELDS = ("rho", "mu", "epsilon", "slack")  # in JSON
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,14 +168,14 @@ class Loss:
     def to_json(self) -> dict[str, float]:
         """Returns the bounds as JSON values, rounded up."""
         bounds = (self.rho, self.mu, self.epsilon, self.slack or None)
-        named = zip(_FIELDS, bounds, strict=True)
+        named = zip(FIELDS, bounds, strict=True)
         return {name: up(bound) for name, bound in named if bound is not None}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Returns the loss that ``to_json`` wrote."""
-        if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(_FIELDS):
-            raise InputError("loss", value, f"must have a rho, and else only fields of {_FIELDS}")
+        if not isinstance(value, Mapping) or not {"rho"} <= set(value) <= set(FIELDS):
+            raise InputError("loss", value, f"must have a rho, and else only fields of {FIELDS}")
         exact = {
             name: Fraction(checked_number(f"{name} of the loss", bound, above=0))
             for name, bound in value.items()

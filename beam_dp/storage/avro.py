@@ -4,8 +4,7 @@ fastavro trusts a file: it expands blocks without bound and decodes any schema i
 ``read_blocks`` knows the schema beforehand, checks every count and size against the bytes of the
 file, and expands a block only up to a limit that the caller sets.
 
-Arrays of numbers are written and read with numpy: fastavro takes 100 times as long for doubles and
-twice as long for integers.
+Arrays are written and read with numpy, several (integers) to hundreds (doubles) of times as fast.
 """
 
 from __future__ import annotations
@@ -107,12 +106,13 @@ def encode_record(schema: Mapping[str, Any], record: Mapping[str, Any]) -> bytes
 def encode_longs(values: NDArray[np.int64]) -> bytes:
     """Returns 64-bit integers, shape (n,), one after the other in Avro's zigzag encoding."""
     zigzag = ((values << 1) ^ (values >> 63)).view(np.uint64)
-    if zigzag.max(initial=0) < 0x80:
-        return zigzag.astype(np.uint8).tobytes()
-    rest = zigzag[:, np.newaxis] >> _SHIFTS
-    is_used = rest > 0
-    is_used[:, 0] = True
-    digits = (rest & np.uint64(0x7F)).astype(np.uint8)
+    num_digits = 1 + int(np.searchsorted(_LONGER, zigzag.max(initial=0), "right"))
+    digits = np.empty((len(zigzag), num_digits), np.uint8)
+    is_used = np.empty(digits.shape, np.bool_)
+    for place in range(num_digits):
+        is_used[:, place] = (zigzag > 0) | (place == 0)
+        digits[:, place] = zigzag.astype(np.uint8) & 0x7F
+        zigzag >>= np.uint64(7)
     digits[:, :-1] |= is_used[:, 1:].view(np.uint8) << 7  # mark all but the last digit
     return digits[is_used].tobytes()
 

@@ -128,7 +128,7 @@ def _head(release: AnyRelease, content: Told, beside: Beside) -> str:
         paragraph(text(f"{content.what}."), "muted"),
         f"<h1>{text(content.headline)}</h1>",
         *(paragraph(text(line, 2_000)) for line in content.meaning.splitlines()),
-        paragraph(text(_words(promised)[0], 600)),
+        paragraph(text(guarantee_words(promised)[0], 600)),
         *(_verified(beside.verdict, check) if beside.verdict and not holds else ()),
         facts(entries),
     ]
@@ -171,7 +171,7 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     windows = release.card.get("promise", release.plan.get("promise"))
     over_time = [f"Over time: {windows}."] if isinstance(windows, str) else []
     verified = _verified(beside.verdict, beside.verification) if beside.verdict else ()
-    words = (text(word, 1_000) for word in (*_words(promised)[1:], *over_time))
+    words = (text(word, 1_000) for word in (*guarantee_words(promised)[1:], *over_time))
     inside = (
         part("The guarantee", facts(entries), *map(paragraph, words))
         + part("Verification", *verified)
@@ -197,7 +197,7 @@ def _unit(promised: Guarantee) -> str:
     return "one record" if unit == RECORD else f"all records of one {unit}"
 
 
-def _words(promised: Guarantee) -> tuple[str, str]:
+def guarantee_words(promised: Guarantee) -> tuple[str, str]:
     """Returns two paragraphs that explain the guarantee, the second one precisely."""
     unit, change = _unit(promised), "without"
     what, limit = "any one record", " A person with several records is protected less."

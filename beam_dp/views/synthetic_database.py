@@ -22,6 +22,7 @@ from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import InputError, magnitude
 from beam_dp.flags.flag import FlagError, number, refused
 from beam_dp.flags.questions import OF_COLUMNS, QUESTIONS, asks_a_question, refuse_others
+from beam_dp.privacy.guarantee import RECORD
 from beam_dp.queries.dense_tables import VectorQuery
 from beam_dp.queries.linear import LinearQuery
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
@@ -304,6 +305,8 @@ def _measured(release: SyntheticDatabase) -> Iterator[str]:
     """Yields sentences about what was measured."""
     measurements = release.measurements
     yield f"It was made to answer a workload of {workload_text(release.workload)}."
+    if release.guarantee.privacy_unit != RECORD:
+        yield "No row belongs to a unit: nothing about a person over several rows can be learned."
     if release.queries:
         queries = counted(len(release.queries), "linear query", "linear queries")
         yield f"It was made to answer {queries}."

@@ -254,6 +254,7 @@ BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
     "docs/runners.md": {"": (visits, domain)},
     "docs/small_db.md": {"": (ages_of_adults, file("age.json", '{"age": 74}'))},
     "docs/sparse.md": {"": (keys, guarantee, ledger)},
+    "docs/standards.md": {"": (visits, release)},
     "docs/streams.md": {"": (domain, arrivals)},
     "docs/wide.md": {"": (adult,)},
     "docs/yaml.md": {

@@ -33,11 +33,13 @@ def test_printed_commands_make_the_same_release(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_table(tmp_path, people(), "csv")
     argv = ["--epsilon", "8", "--privacy_unit", "household", "--output", "copy", "--types", TYPES]
-    assert main(["release", "people.csv", *argv]) == 0
+    made_up = ["--row_id", "id=P{:d}", "--unit_id", "household", "--constants", "source=test"]
+    assert main(["release", "people.csv", *argv, *made_up]) == 0
     printed = capsys.readouterr()
     rows = list(csv.reader((tmp_path / "copy" / "records.csv").open()))
     release = dp.read_release("copy", kind=dp.SyntheticDatabase)
-    assert rows[0] == ["age", "sex", "smokes"] and len(rows) == release.num_records + 1
+    assert rows[0] == ["id", "household", "age", "sex", "smokes", "source"]
+    assert len(rows) == release.num_records + 1 and rows[1][:2] == ["P1", "1"]
     assert "copy/records.csv" in printed.out and dp.verify_release(release).holds
     (tmp_path / "copy").rename(tmp_path / "first")
     init, full = commands(printed.err)
@@ -91,13 +93,16 @@ def test_columns_that_identify_people_are_left_out(tmp_path, monkeypatch, capsys
         (["a.csv", "--leave_out", "aeg"], "leave_out"),
         (["a.csv", "--privacy_unit", "person"], "privacy_unit"),
         (["a.csv", "--schema", "a.sql"], "schema"),
+        (["a.csv", "--row_id", "age=P{:d}"], "row_id"),
+        (["a.csv", "--unit_id", "u", "--output", "gs://no-bucket/copy"], "unit_id"),
     ],
 )
 def test_refusals_are_one_line_and_write_nothing(argv, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.csv").write_text("person_id,age\n1,33\n")
     unit = [] if "--privacy_unit" in argv else ["--privacy_unit", "person_id"]
-    assert main(["release", *argv, "--epsilon", "1", "--output", "copy", *unit]) == 2
+    output = [] if "--output" in argv else ["--output", "copy"]
+    assert main(["release", *argv, "--epsilon", "1", *output, *unit]) == 2
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1 and name in printed.err
     assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

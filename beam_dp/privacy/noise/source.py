@@ -227,7 +227,7 @@ def _draw(kind: Kind, values: NDArray[np.int64], scale: float) -> NDArray[np.int
     if sampler is None:
         raise InputError("scale", scale, "is too small to give any privacy")
     # The sampler does not add the noise to the values: its sums saturate, which reveals more.
-    noise = np.array(sampler([0] * values.size), dtype=np.int64)
+    noise = np.array(sampler(np.zeros(values.size, np.int64)), dtype=np.int64)
     return values + noise.reshape(values.shape)
 
 

@@ -49,6 +49,7 @@ _PARSED = fastavro.parse_schema(ANSWER_SCHEMA)  # else fastavro would parse it f
 
 Row = Mapping[str, Any]
 
+TYPES = {"guarantee": dict, "num_answers": int, "num_refused": int}
 _HEAD = ("schema_version", "kind", "draw_id", "files")  # fields of every card
 
 
@@ -66,7 +67,7 @@ def read(card: Card, payload: Payload) -> AnswersRelease:
     """Reads a release from its card and payload."""
     name = answers_file(card.draw_id)
     card.check_files([name])
-    card.check_types({"guarantee": dict})
+    card.check_types(TYPES)
     num_rows = 0
     for field in ("num_answers", "num_refused"):
         num_rows += checked_integer(field, card.fields.get(field), 0)

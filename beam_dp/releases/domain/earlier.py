@@ -39,7 +39,7 @@ def origin_of(release: Release) -> PaidRelease:
     return PaidRelease(release.plan.get("ledger_release"), release.draw_id)
 
 
-def _below(directory: str, folder: str, kind: type[ReleaseT]) -> ReleaseT | None:
+def below(directory: str, folder: str, kind: type[ReleaseT]) -> ReleaseT | None:
     """Returns the release in a folder, if there is one."""
     place = f"{directory.rstrip('/')}/{folder}"
     return read_release(place, kind=kind) if holds_release(place) else None
@@ -50,11 +50,11 @@ def earlier_figures(release: Any, figures: Figures, notes: list[str]) -> None:
     if release.directory is None:
         return
     is_domain = isinstance(release, DomainRelease)
-    domain = release if is_domain else _below(release.directory, FOLDER, DomainRelease)
+    domain = release if is_domain else below(release.directory, FOLDER, DomainRelease)
     place = "" if is_domain or domain is None else f"{FOLDER}/"
-    types = _below(release.directory, f"{place}{TYPES_FOLDER}", DomainRelease)
+    types = below(release.directory, f"{place}{TYPES_FOLDER}", DomainRelease)
     place = f"{place}{'' if types is None else f'{TYPES_FOLDER}/'}{RECORDS_FOLDER}"
-    counts = _below(release.directory, place, UnitCounts)
+    counts = below(release.directory, place, UnitCounts)
 
     def same(name: str, stated: Any, found: Any) -> None:
         figures.number += 1

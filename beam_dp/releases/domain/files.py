@@ -35,7 +35,7 @@ SCHEMA: dict[str, Any] = {
         {"name": "standard_error", "type": "double"},
     ],
 }
-_TYPES = {"mechanism": str, "guarantee": dict, "domain": dict, "parameters": dict, "noise": list}
+TYPES = {"mechanism": str, "guarantee": dict, "domain": dict, "parameters": dict, "noise": list}
 
 
 def payload(release: DomainRelease) -> dict[str, bytes]:
@@ -57,7 +57,7 @@ def read(card: Card, payload: Payload) -> DomainRelease:
     """Reads a release from its card and payload."""
     name = avro.file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
-    card.check_types(_TYPES)
+    card.check_types(TYPES)
     parsed = card.fields
     if parsed["mechanism"] != MECHANISM:
         raise InputError("mechanism", parsed["mechanism"], f"must be {MECHANISM!r}")

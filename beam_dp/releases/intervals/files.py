@@ -46,7 +46,7 @@ _PIECE = 2**16
 _MAX_BLOCK_BYTES = 8 * _PIECE + 2**12
 # The largest strategy has at most four tables of 2^21 numbers.
 _MAX_TABLE, _MAX_TABLES = 2**22, 4
-_TYPES = {
+TYPES = {
     "mechanism": str,
     "guarantee": dict,
     "attribute": dict,
@@ -54,6 +54,7 @@ _TYPES = {
     "noise": dict,
     "errors": dict,
 }
+OPTIONAL = {"left_out": dict}
 
 
 def payload(release: IntervalRelease) -> dict[str, bytes]:
@@ -67,7 +68,7 @@ def read(card: Card, payload: Payload) -> IntervalRelease:
     """Reads a release from its card and payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
-    card.check_types(_TYPES)
+    card.check_types(TYPES)
     parsed = card.fields
     domain = domain_from_json({"attributes": [parsed["attribute"]]}, "card")
     (attribute,) = domain.attributes

@@ -30,7 +30,7 @@ _MAX_WIDTH = 2**26
 _MAX_SCALE = 2.0**50
 _MAX_INTEGER = 2**62
 _MAX_GRID = 2**32
-_TYPES = {
+TYPES = {
     "mechanism": str,
     "guarantee": dict,
     "max_sparsity": int,
@@ -38,6 +38,7 @@ _TYPES = {
     "parameters": dict,
     "hash_family": str,
 }
+OPTIONAL = {"sketch": dict, "histogram": dict}  # null if the release has none
 _SKETCH_CHOICES = {
     "family": ("dense", "blocks"),
     "distribution": ("discrete_laplace", "discrete_gaussian"),
@@ -134,7 +135,7 @@ def _columns(histogram: NoisyCounts) -> list[avro.Packed]:
 
 def read(card: Card, payload: Payload) -> SparseRelease:
     """Reads a release from its card and payload."""
-    card.check_types(_TYPES)
+    card.check_types(TYPES)
     parsed, draw_id = card.fields, card.draw_id
     if parsed["hash_family"] != HASH_FAMILY:
         raise InputError("hash_family", parsed["hash_family"], f"must be {HASH_FAMILY!r}")

@@ -118,7 +118,7 @@ _DISTINCT_SCHEMA = {
     ],
 }
 _INDEPENDENT = "independent"  # a field of the card, and the purpose of a file
-_TYPES = {
+TYPES = {
     "mechanism": str,
     "guarantee": dict,
     "num_records": dict,
@@ -129,6 +129,13 @@ _TYPES = {
     "errors": list,
     "fit": dict,
     "record_tables": list,
+}
+OPTIONAL = {
+    **dict.fromkeys(("measurements", "query_error", "not_described", "bin_sums"), dict),
+    **dict.fromkeys(("left_out", "discovered", "records_per_unit"), dict),
+    **dict.fromkeys(("within_bins", "records_format"), str),
+    "num_represented": int,
+    "queries": list,
 }
 
 
@@ -173,7 +180,7 @@ def read(card: Card, payload: Payload) -> SyntheticDatabase:
     rows = [records_file(draw_id, records_format, n, num_shards) for n in range(num_shards)]
     distinct = [name for name in (avro.file_name(draw_id, _DISTINCT),) if name in card.files]
     card.check_files([*distinct, *rows, *files])
-    card.check_types(_TYPES)
+    card.check_types(TYPES)
     if (strategy := parsed["parameters"].get("strategy")) in _REMOVED:
         condition = "is a kind of release that this version does not know"
         raise InputError("strategy", strategy, condition)

@@ -38,7 +38,7 @@ TABLE_SCHEMA: dict[str, Any] = {
     ],
 }
 _PURPOSE = "tables"
-_TYPES = {
+TYPES = {
     "mechanism": str,
     "guarantee": dict,
     "horizon_id": str,
@@ -72,7 +72,7 @@ def read(card: Card, payload: Payload) -> WindowTables:
     """Reads a release from its card and payload."""
     name = file_name(card.draw_id, _PURPOSE)
     card.check_files([name])
-    card.check_types(_TYPES)
+    card.check_types(TYPES)
     parsed = card.fields
     check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
     domain = domain_from_json(parsed["domain"], "card")

@@ -53,7 +53,7 @@ from beam_dp.storage.store import Store
 KIND = "horizon"
 _HORIZON = ("start", "window", "num_windows", "grace")
 _UNIT = ("privacy_unit", "max_records_per_unit", "max_windows_per_unit", "protected_windows")
-_TYPES = {
+TYPES = {
     **dict.fromkeys(("kind", "horizon_id", "mechanism", "privacy_unit", "promise"), str),
     **dict.fromkeys(_UNIT[1:], int),
     **dict.fromkeys(("worst_case", "horizon", "guarantee", "domain", "workload"), dict),
@@ -147,7 +147,7 @@ class HorizonCard:
     def from_text(cls, text: str) -> tuple[str, Self]:
         """Returns the id and the card in the text of a ``horizon.json``."""
         parsed = parsed_card(text)
-        check_fields(parsed, _TYPES)
+        check_fields(parsed, TYPES)
         check_choice("kind", parsed["kind"], (KIND,))
         check_choice("mechanism", parsed["mechanism"], (MECHANISM,))
         horizon_id = parsed["horizon_id"]
@@ -162,7 +162,7 @@ class HorizonCard:
             **{name: parsed[name] for name in ("plan", "source", "replayable")},
         )
         fields = card._stated()
-        unknown = set(parsed) - {*card.promised(), *_TYPES, "schema_version", "versions"}
+        unknown = set(parsed) - {*card.promised(), *TYPES, "schema_version", "versions"}
         for name in sorted(unknown):
             raise InputError(name, parsed[name], f"must not be in {HORIZON}: it is unknown")
         # The text of the promise is not compared, because it may change with a version.

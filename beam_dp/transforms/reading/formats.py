@@ -1,7 +1,7 @@
 """Cuts Avro, Parquet and plain CSV files into ranges; reads files or ranges as Arrow batches.
 
-Compressed CSV is not read with Beam's reader, which accepts truncated files, nor with Python's
-readers, which ignore bytes after the last stream. Both would lose records silently.
+Compressed CSV is not read with Beam's reader, which accepts truncated files, nor with Python's for
+bzip2 and xz, which ignore bytes after the last stream. Both would lose records silently.
 """
 
 from __future__ import annotations
