@@ -37,7 +37,7 @@ from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries import linear_workload, sparse
 from beam_dp.queries.reader import LinearQueries, QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.sparse import SparseQueries
-from beam_dp.transforms.counting.count_keys import KeyColumns
+from beam_dp.secret.encoding.keys import KeyColumns
 
 from . import program
 from .answer_job import Job, new_state, read_payment, saved_num_questions

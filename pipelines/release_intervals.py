@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, get_args
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any, get_args
 
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
-from beam_dp.mechanisms.intervals import IntervalPlan, StrategyName
+from beam_dp.mechanisms.intervals import IntervalPlan, StrategyName, plan_attribute
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.views.terminal import short
 
 from . import program
 from .flags import read_domain
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 ATTRIBUTE = Flag(
     "attribute", "an ordered attribute of the domain, with 2 to 2^20 levels", "COLUMN", True
@@ -54,6 +54,8 @@ class Job(program.ReleaseJob):
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.intervals import ReleasePlannedIntervals
+
         return ReleasePlannedIntervals(self.plan, token)
 
     def facts(self) -> dict[str, str]:

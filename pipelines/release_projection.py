@@ -15,9 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any, cast
 
 from beam_dp.domain.texts import KeyType
 from beam_dp.errors import InputError
@@ -40,11 +38,13 @@ from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
-from beam_dp.transforms.counting.count_keys import KeyColumns
-from beam_dp.transforms.sketches import ReleaseProjection
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 AUTO = "auto"
 MECHANISM = Flag(
@@ -101,6 +101,8 @@ class Job(program.ReleaseJob):
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.sketches import ReleaseProjection
+
         return ReleaseProjection(self.plan, self.columns, token)
 
     def card(self) -> dict[str, Any]:

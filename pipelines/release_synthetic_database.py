@@ -14,9 +14,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import Any
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
@@ -37,13 +35,15 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.bin_sums import placed_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.strategies import SmallDatabase, Textbook
-from beam_dp.transforms.drawing.release import ReleasePlanned
 from beam_dp.views.cells import column_warnings
 from beam_dp.views.terminal import counted
 
 from . import program
 from .flags import START_RECORDS, read_open_domain, start_records
 from .stages import DOMAIN_SHARE, LIMIT, MOST, read_share, staged
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 MECHANISM = Flag(
     "mechanism",
@@ -77,6 +77,8 @@ class Job(program.ReleaseJob):
 
     def release(self, token: Token | None) -> beam.PTransform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.drawing.release import ReleasePlanned
+
         return ReleasePlanned(self.plan, token)
 
     def tell(self, release: Release) -> None:

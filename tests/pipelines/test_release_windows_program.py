@@ -115,7 +115,7 @@ def test_list_of_read_files_is_private(tmp_path):
 
 
 def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr(release_windows, "runner_name", lambda runner: "DataflowRunner")
+    monkeypatch.setattr("pipelines.runners.runner_name", lambda runner: "DataflowRunner")
     told = "^error: --private_folder: 'mine' is not valid: must be a URL such as gs://"
     refused_line(main, window_flags(tmp_path, private_folder="mine"), capfd, told)
 
