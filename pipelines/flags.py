@@ -18,6 +18,7 @@ from beam_dp.domain.files import parse_open_domain
 from beam_dp.domain.schemas.file_kinds import content_of, format_name
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import FileError, InputError, ReadError
+from beam_dp.flags import shared
 from beam_dp.flags.command_line import (
     importing,
     in_words_of_flags,
@@ -25,10 +26,8 @@ from beam_dp.flags.command_line import (
     parse_own,
     unknown_flag,
 )
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
-from beam_dp.flags.shared import FILE_TIME, PAYMENT
+from beam_dp.flags.flag import Flag, FlagError, Parser
 from beam_dp.mechanisms.marginals.plan import StartingRecords
-from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
@@ -41,7 +40,6 @@ from beam_dp.views import truth
 from beam_dp.views.cells import Truth
 
 if TYPE_CHECKING:
-    from beam_dp.privacy.ledger.ledger import Ledger
     from beam_dp.transforms.reading.read import ReadRecords
 
 EXIT_BAD_INPUT = 2
@@ -121,24 +119,6 @@ def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
     return f"error: {in_words_of_flags(error, flags)}"
 
 
-def read_ledger(given: dict[str, str]) -> Ledger | None:
-    """Returns the ledger that the flags name; None if they name no ledger."""
-    check_together(given, *PAYMENT.items())
-    if "ledger" not in given:
-        return None
-    from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly
-
-    return Ledger(given["ledger"])
-
-
-def read_origin(given: dict[str, str]) -> Origin | None:
-    """Returns a release's author, purpose and output for the ledger; None without a ledger."""
-    if "ledger" not in given:
-        return None
-    said = {name: given[name] for name in ("who", "purpose") if name in given}
-    return Origin(**said, output=place_text(given["output"]))
-
-
 def read_text(name: str, path: str) -> str:
     """Returns the text of a file on any filesystem that Beam knows; returns JSON unchanged."""
     if path.lstrip().startswith("{"):
@@ -187,7 +167,7 @@ def read_domain(given: dict[str, str]) -> Domain:
 def read_open_domain(given: dict[str, str]) -> Domain | OpenDomain:
     """Returns the domain that the flags name, which may have attributes to discover."""
     domain = domain_at(given["domain"])
-    ledger = read_ledger(given)
+    ledger = shared.read_ledger(given)
     declared = domain.declared if isinstance(domain, OpenDomain) else domain
     if declared is not None and any(released_edges(declared)):
         check_edges_paid(declared, ledger, given.get("dataset_id", ""))
@@ -261,7 +241,7 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     for attribute in domain:
         reader.check_column("domain", attribute.name, attribute)
     for argument, column in columns.items():
-        if column != FILE_TIME:
+        if column != shared.FILE_TIME:
             reader.check_column(argument, column)
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))

@@ -21,7 +21,7 @@ from rich.text import Text
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of, importing
 from beam_dp.flags.flag import Flag, FlagError, integer
-from beam_dp.flags.shared import EXPECT_RECORDS
+from beam_dp.flags.shared import EXPECT_RECORDS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
@@ -324,9 +324,9 @@ class Program(Generic[JobT]):
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
-            "ledger": flags.read_ledger(given),
+            "ledger": read_ledger(given),
             "dataset_id": given.get("dataset_id", ""),
-            "origin": flags.read_origin(given),
+            "origin": read_origin(given),
             "output": given["output"],
             "validate_only": "validate_only" in given,
             "as_json": "json" in given,

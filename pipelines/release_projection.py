@@ -23,7 +23,6 @@ from beam_dp.flags import shared
 from beam_dp.flags.flag import (
     Flag,
     check_mechanism,
-    check_together,
     flags_of,
     integer,
     integer_flag,
@@ -144,7 +143,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that the flags describe; draws the hash key of its plan."""
     guarantee, ledger = shared.read_guarantee(given), fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
-    max_weight = _max_weight(given)
+    max_weight = integer("max_weight", given["max_weight"]) if "max_weight" in given else 1
     account = None
     if ledger is not None and given["mechanism"] == AUTO:
         account = ledger.account(given["dataset_id"])
@@ -162,11 +161,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         plan=dataclasses.replace(plan, key=columns.stated()),
         choices=choices_json(choices),
     )
-
-
-def _max_weight(given: dict[str, str]) -> int:
-    check_together(given, ("weight", "max_weight"), ("max_weight", "weight"))
-    return integer("max_weight", given["max_weight"]) if "max_weight" in given else 1
 
 
 def choose(

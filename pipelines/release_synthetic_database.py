@@ -20,14 +20,13 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
+from beam_dp.flags.flag import Flag, check_mechanism, flags_of, integer, values_of
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.bin_sums import SUMS_SHARE
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of
 from beam_dp.mechanisms.stages import Stages
-from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -157,10 +156,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
     """Returns the job that the flags describe."""
     expected = program.read_expected(given, shared.read_num_records(given))
     is_chosen = given.get(LIMIT.name) == DISCOVER
-    if MOST.name in given and not is_chosen:
-        raise FlagError(f"--{MOST.name} needs --{LIMIT.name} {DISCOVER}")
-    if is_chosen and given["privacy_unit"] == RECORD:
-        raise FlagError(f"--{LIMIT.name} {DISCOVER} needs a column as --privacy_unit")
     guarantee = shared.read_guarantee(given)
     domain, mechanism = read_open_domain(given), _mechanism(given)
     read_workload = parse_linear_workload if mechanism.answers_linear_queries else parse_workload

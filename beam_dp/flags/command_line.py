@@ -182,16 +182,20 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
 
 
 def check_values(program: str, given: Mapping[str, str]) -> None:
-    """Refuses an invalid choice of a mechanism, guarantee or payment, before Beam is imported."""
+    """Refuses an invalid mechanism, guarantee, output or payment, before Beam is imported."""
     kept, named = _kept()[program], {flag.name: flag for flag in flags_of_program(program)}
     if options := kept.get("options"):
         taken = {kind: [named[name] for name in names] for kind, names in options.items()}
         own_flags.check_mechanism(given, taken, kept["needed"])
     if "epsilon" in given:
         from beam_dp.flags import shared
+        from beam_dp.storage.open import store_for
 
         shared.read_guarantee(given)
-        own_flags.check_together(given, *shared.PAYMENT.items())
+        store_for(given["output"], "output")
+        shared.read_origin(given)
+        if (ledger := shared.read_ledger(given)) is not None:
+            ledger.account(given["dataset_id"])
 
 
 def description_of_program(program: str) -> str:

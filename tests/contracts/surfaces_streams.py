@@ -28,6 +28,7 @@ import zstandard
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Duration, Timestamp
 from jobs import everything_under, write_table
+from program_jobs import words_of
 from surfaces import Program, Surface, but_for
 
 import beam_dp as dp
@@ -486,5 +487,7 @@ PLACES = (
 )  # fmt: skip
 SURFACES: dict[str, Surface] = {
     **dict.fromkeys(PLACES, EVERYTHING),
-    "answer-queries, of keys": Program(answer_queries.main, sketch_flags),
+    "answer-queries, of keys": Program(
+        answer_queries.main, sketch_flags, words_of("answer_queries")
+    ),
 }

@@ -36,7 +36,12 @@ class SparseMWPlan(OnlinePlan):
 
     mechanism: str = "sparse_mw"
     max_sparsity: int = dataclasses.field(
-        metadata=option("sparse_mw: the largest number of keys in a query", "M", integer)
+        metadata=option(
+            "sparse_mw: the largest number of keys in a query",
+            "M",
+            integer,
+            limits={"least": 1, "most": MAX_SPARSITY},
+        )
     )
 
     @property
