@@ -20,7 +20,7 @@ from rich.text import Text
 
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of, importing
-from beam_dp.flags.flag import Flag, FlagError, integer
+from beam_dp.flags.flag import Flag, integer
 from beam_dp.flags.shared import EXPECT_RECORDS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
@@ -319,8 +319,6 @@ class Program(Generic[JobT]):
 
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
         """Returns the job for the flags in ``given``, which includes defaults."""
-        if "json" in given and "validate_only" not in given:
-            raise FlagError("--json needs --validate_only, whose output it changes")
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),

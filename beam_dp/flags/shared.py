@@ -192,6 +192,7 @@ OUTPUT = Flag(
 
 # Each flag with another one that it needs.
 PAIRS = {
+    "json": "validate_only",
     "ledger": "dataset_id",
     "dataset_id": "ledger",
     "purpose": "ledger",

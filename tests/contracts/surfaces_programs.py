@@ -166,7 +166,7 @@ SURFACES: dict[str, Surface] = {
     "answer-queries, resumed": Program(
         main_of("answer_queries"), resumed, words_of("answer_queries")
     ),
-    "on engines": Program(without_engines, for_engines),
+    "on engines": Program(without_engines, for_engines, words_of("release_synthetic_database")),
     "check-domain": program("check_domain", checked),
     "run-yaml": program("run_yaml", yaml_file),
     "Beam YAML": {
