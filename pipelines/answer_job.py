@@ -82,20 +82,16 @@ class Job(program.Job):
         import apache_beam as beam
 
         from beam_dp.transforms.answers import numbered_queries
-        from beam_dp.transforms.drawing.answer_queries import (
-            AnswerQueries,
-            AnswerSparseQueries,
-            AnswerWorkload,
-        )
+        from beam_dp.transforms.drawing import answer_queries as answering
 
         if isinstance(self.plan, LinearAnswersPlan):
-            return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
+            return records | "Answer" >> answering.AnswerWorkload(self.plan, self.asked, token)
         answer: beam.PTransform
         if isinstance(self.plan, SparseMWPlan):
             assert self.columns is not None
-            answer = AnswerSparseQueries(self.plan, self.columns, records, token)
+            answer = answering.AnswerSparseQueries(self.plan, self.columns, records, token)
         else:
-            answer = AnswerQueries(
+            answer = answering.AnswerQueries(
                 self.plan,
                 records,
                 self.start,

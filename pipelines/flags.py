@@ -7,9 +7,8 @@ names the nearest known flag; Beam itself would only warn and drop the flag.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -21,12 +20,11 @@ from beam_dp.errors import FileError, InputError, ReadError
 from beam_dp.flags import shared
 from beam_dp.flags.command_line import (
     importing,
-    in_words_of_flags,
     no_flag,
     parse_own,
     unknown_flag,
 )
-from beam_dp.flags.flag import Flag, FlagError, Parser
+from beam_dp.flags.flag import Flag, Parser
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
@@ -114,18 +112,16 @@ def typed(argv: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns the line for the user: `error: --epsilon: 0.0 is not valid: must be ...`."""
-    return f"error: {in_words_of_flags(error, flags)}"
-
-
 def read_text(name: str, path: str) -> str:
     """Returns the text of a file on any filesystem that Beam knows; returns JSON unchanged."""
     if path.lstrip().startswith("{"):
         return path
     try:
         place = plain_path(name, path)
-        with open_url(place) if is_url(place) else open(place, "rb") as file:
+        if is_url(place):
+            with importing():
+                from beam_dp.transforms.reading.formats import open_file
+        with open_file(place, decompress=False) if is_url(place) else open(place, "rb") as file:
             content = content_of(file, place)
             return str(b"".join(iter(lambda: content.read(2**24), b"")), "utf-8-sig")
     except FileError as error:
@@ -136,13 +132,6 @@ def read_text(name: str, path: str) -> str:
         # Beam's filesystems raise different exceptions, which mean the same thing for the user.
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
-
-
-def open_url(url: str) -> AbstractContextManager[IO[bytes]]:
-    """Opens a file on any filesystem that Beam knows, as it is stored."""
-    with importing():
-        from beam_dp.transforms.reading.formats import open_file
-    return open_file(url, decompress=False)
 
 
 def read_records(

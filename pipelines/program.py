@@ -20,8 +20,8 @@ from rich.text import Text
 
 from beam_dp.errors import InputError, shown
 from beam_dp.flags.command_line import command_of, importing
-from beam_dp.flags.flag import Flag, integer
-from beam_dp.flags.shared import EXPECT_RECORDS, read_ledger, read_origin
+from beam_dp.flags.flag import Flag, check_together, integer
+from beam_dp.flags.shared import EXPECT_RECORDS, PAIRS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
@@ -47,6 +47,7 @@ from .running import (
 if TYPE_CHECKING:
     import apache_beam as beam
 
+    Transform = beam.PTransform[Any, Any]
     from beam_dp.privacy.ledger.ledger import Ledger
 
 
@@ -319,6 +320,7 @@ class Program(Generic[JobT]):
 
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
         """Returns the job for the flags in ``given``, which includes defaults."""
+        check_together(given, *PAIRS.items())
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),

@@ -61,18 +61,17 @@ class WorkerPrints:
 
         with self._lock:
             if not self._num_jobs:
-                self._before = vars(sdk_worker).get("print", print)
-                vars(sdk_worker)["print"] = lambda *_, **__: None
+                self._worker = vars(sdk_worker)
+                self._before = self._worker.get("print", print)
+                self._worker["print"] = lambda *_, **__: None
             self._num_jobs += 1
 
     def restore(self) -> None:
         """Lets the workers print again if no other job is running."""
-        from apache_beam.runners.worker import sdk_worker
-
         with self._lock:
             self._num_jobs -= 1
             if not self._num_jobs:
-                vars(sdk_worker)["print"] = self._before
+                self._worker["print"] = self._before
 
 
 worker_prints = WorkerPrints()

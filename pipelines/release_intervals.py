@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
@@ -23,9 +23,6 @@ from beam_dp.views.terminal import short
 
 from . import program
 from .flags import read_domain
-
-if TYPE_CHECKING:
-    import apache_beam as beam
 
 ATTRIBUTE = Flag(
     "attribute", "an ordered attribute of the domain, with 2 to 2^20 levels", "COLUMN", True
@@ -52,7 +49,7 @@ class Job(program.ReleaseJob):
 
     plan: IntervalPlan
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
         from beam_dp.transforms.intervals import ReleasePlannedIntervals
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from beam_dp.domain.texts import KeyType
 from beam_dp.errors import InputError
@@ -41,9 +41,6 @@ from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program
-
-if TYPE_CHECKING:
-    import apache_beam as beam
 
 AUTO = "auto"
 MECHANISM = Flag(
@@ -98,7 +95,7 @@ class Job(program.ReleaseJob):
     plan: SparsePlan
     choices: list[dict[str, Any]]
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
         from beam_dp.transforms.sketches import ReleaseProjection
 

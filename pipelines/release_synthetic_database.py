@@ -14,7 +14,7 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
@@ -40,9 +40,6 @@ from beam_dp.views.terminal import counted
 from . import program
 from .flags import START_RECORDS, read_open_domain, start_records
 from .stages import DOMAIN_SHARE, LIMIT, MOST, read_share, staged
-
-if TYPE_CHECKING:
-    import apache_beam as beam
 
 MECHANISM = Flag(
     "mechanism",
@@ -74,7 +71,7 @@ class Job(program.ReleaseJob):
 
     plan: MarginalsPlan
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
         from beam_dp.transforms.drawing.release import ReleasePlanned
 

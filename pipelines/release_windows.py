@@ -22,7 +22,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,8 +57,7 @@ from .running import mark_released, mark_submitted, run_pipeline
 if TYPE_CHECKING:
     import apache_beam as beam
 
-    from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-    from beam_dp.transforms.windows import ReleaseWindows
+    from .program import Transform
 
 TABLES = "tables"
 MECHANISM = Flag(
@@ -125,14 +124,16 @@ class WindowsJob(Job):
     plan: WindowTablesPlan | WindowDatabasesPlan
     horizon_id: str  # used if this job begins the horizon
     horizon: HorizonCard
-    read: Callable[[], ReadArrivals]  # creates the source of records
+    read: Mapping[str, Any]  # the arguments of the source of records
     is_replay: bool  # whether the job reads the existing files and ends
     times: tuple[str, str]  # the columns of event times and arrival times
     private_folder: str | None  # of the list of files read, if named
 
-    def source(self) -> ReadArrivals:
+    def source(self) -> Transform:
         """Returns the transform that reads the files."""
-        return self.read()
+        from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+
+        return ReadArrivals(**self.read)
 
     def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
         """Adds the transforms that release each window into a folder."""
@@ -151,7 +152,7 @@ class WindowsJob(Job):
             raise refused("runner", runner, condition)
         return records | "Release" >> self.release()
 
-    def release(self) -> ReleaseWindows:
+    def release(self) -> Transform:
         """Returns the transform that releases the windows."""
         from beam_dp.transforms.windows import ReleaseWindows
 
@@ -310,19 +311,14 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
     plan = _plan(given, horizon)
-
-    def read() -> ReadArrivals:
-        from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-
-        return ReadArrivals(
-            given["input"],
-            horizon,
-            given.get("input_format"),
-            poll=given["poll"],
-            settle=given["settle"],
-            replay=is_replay,
-        )
-
+    read = {
+        "pattern": given["input"],
+        "horizon": horizon,
+        "file_format": given.get("input_format"),
+        "poll": given["poll"],
+        "settle": given["settle"],
+        "replay": is_replay,
+    }
     shared["beam_flags"] += tuple(_stream_flags(given, horizon))
     return WindowsJob(
         **shared,

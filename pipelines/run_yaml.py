@@ -34,12 +34,7 @@ from .running import is_launched, run_main, run_pipeline, stage_pipeline
 
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
-    Flag(
-        "jinja_variables",
-        "a JSON object with the variables of a template",
-        "JSON",
-        form="object",
-    ),
+    Flag("jinja_variables", "a JSON object with a template's variables", "JSON", form="object"),
 )
 # Libraries that read records, even while transforms are built: their messages may quote records.
 _READ_RECORDS = (

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import command_of
+from beam_dp.flags.command_line import command_of, in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
@@ -57,7 +57,7 @@ def run_main(
                 )
                 code = run(texts, beam_flags, progress)
         except (FlagError, InputError) as error:
-            print(flags.one_line(error, own_flags), file=sys.stderr)
+            print(f"error: {in_words_of_flags(error, own_flags)}", file=sys.stderr)
             return flags.EXIT_BAD_INPUT
         except (ImportError, OSError) as error:
             # ``run_pipeline`` handles the errors of a job: these are errors of the program.

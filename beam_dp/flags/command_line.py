@@ -191,6 +191,7 @@ def check_values(program: str, given: Mapping[str, str]) -> None:
         from beam_dp.flags import shared
         from beam_dp.storage.open import store_for
 
+        own_flags.check_together(given, *shared.PAIRS.items())
         shared.read_guarantee(given)
         store_for(given["output"], "output")
         shared.read_origin(given)
@@ -245,8 +246,7 @@ def leave_out(arguments: Sequence[str]) -> None:
 def importing() -> Iterator[None]:
     """Imports modules in a third less time: no garbage is collected, later none of theirs.
 
-    The first import of Beam logs a warning about optional Google libraries, and so installs a
-    handler on the root logger. Here it does neither.
+    Beam's first import logs a warning, and so installs a handler on the root logger; not here.
     """
     root, is_enabled, before = logging.getLogger(), gc.isenabled(), len(sys.modules)
     handlers, disabled = root.handlers[:], root.manager.disable

@@ -6,15 +6,7 @@ import difflib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from beam_dp.flags.flag import (
-    Flag,
-    FlagError,
-    check_together,
-    integer,
-    integer_flag,
-    number,
-    number_flag,
-)
+from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag, number, number_flag
 from beam_dp.privacy import guarantee
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
 from beam_dp.privacy.ledger.entries import Origin, place_text
@@ -191,15 +183,8 @@ OUTPUT = Flag(
 )
 
 # Each flag with another one that it needs.
-PAIRS = {
-    "json": "validate_only",
-    "ledger": "dataset_id",
-    "dataset_id": "ledger",
-    "purpose": "ledger",
-    "who": "ledger",
-    "weight": "max_weight",
-    "max_weight": "weight",
-}
+_PAYMENT = {"ledger": "dataset_id", "dataset_id": "ledger", "purpose": "ledger", "who": "ledger"}
+PAIRS = {**_PAYMENT, "weight": "max_weight", "max_weight": "weight", "json": "validate_only"}
 COMMON = (
     INPUT,
     INPUT_FORMAT,
@@ -284,7 +269,6 @@ def read_num_records(given: Mapping[str, str]) -> int | Literal["noisy"]:
 
 def read_ledger(given: Mapping[str, str]) -> Ledger | None:
     """Returns the ledger that the flags name; None if they name no ledger."""
-    check_together(given, *PAIRS.items())
     if "ledger" not in given:
         return None
     from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly

@@ -167,8 +167,7 @@ def _csv_columns(path: str) -> list[Column]:
     """Returns the columns of a CSV file, all with open types; reads only the first line."""
     try:
         with open(path, "rb") as file:
-            content = content_of(file, path)
-            names, _ = read_header(content)
+            names, _ = read_header(content_of(file, path))
     except FileError as error:
         raise InputError("schema", path, str(error)) from None
     except OSError:
