@@ -18,19 +18,20 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import public_fault
+from beam_dp.flags.command_line import importing
 from beam_dp.flags.flag import Flag, FlagError
-from beam_dp.transforms.writing import outputs_of
 from beam_dp.yaml import PROVIDERS
 
 from . import flags
 from .progress import Progress, nothing
-from .runners import pipeline_of
 from .running import is_launched, run_main, run_pipeline, stage_pipeline
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
@@ -49,6 +50,10 @@ _SCHEMA_FOLLOWS = "Failed validating "
 
 
 def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
+    with importing():
+        from beam_dp.transforms.writing import outputs_of
+
+        from .runners import pipeline_of
     # The root logger also gets Beam's warnings about missing optional libraries.
     root = logging.getLogger()
     root.addFilter(nothing)
