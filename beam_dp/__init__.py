@@ -130,11 +130,11 @@ if TYPE_CHECKING:
     from beam_dp.releases.verdict import Verification as Verification
     from beam_dp.releases.windows.horizon_files import read_windows as read_windows
     from beam_dp.releases.windows.release import HorizonRelease as HorizonRelease
+    from beam_dp.secret.encoding.keys import KeyColumns as KeyColumns
     from beam_dp.transforms.answers import (
         AnswerRows as AnswerRows,
         WriteAnswers as WriteAnswers,
     )
-    from beam_dp.transforms.counting.count_keys import KeyColumns as KeyColumns
     from beam_dp.transforms.drawing.answer_queries import (
         AnswerQueries as AnswerQueries,
         AnswerSparseQueries as AnswerSparseQueries,

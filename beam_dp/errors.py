@@ -79,6 +79,14 @@ class FileError(ValueError):
     """A file violates a requirement; the message contains no record, and of a schema only names."""
 
 
+class ReadError(RuntimeError):
+    """An input file is damaged or missing, or its schema differs; the message quotes no records."""
+
+
+class SetupError(RuntimeError):
+    """A worker could not be set up, before it received records; the message states the reason."""
+
+
 class UnreadableError(InputError):
     """A table can't be read, by its schema or another library; the message shows no record."""
 

@@ -26,8 +26,9 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from beam_dp.hashing.evaluation import active_backend
 from beam_dp.hashing.keys import HashKey
 from beam_dp.hashing.projections import DenseSigns
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.secret.summaries.projection import ProjectionAccumulator
-from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
+from beam_dp.transforms.counting.count_keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import Summarise
 from beam_dp.transforms.reading.read import ReadRecords
 from benchmarks.recorded import Figure, Row, add_flag, keep

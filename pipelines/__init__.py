@@ -3,20 +3,6 @@
 `beam-dp NAME` runs a program, also in a checkout. The wheel installs this folder as
 `beam_dp.pipelines`, so the modules of this folder import each other relatively.
 
-The first import of Beam logs a warning about optional Google libraries, and so installs a handler
-on the root logger. This module imports Beam without the warning and the handler.
+A command line that is refused should not wait for Beam. So a program plans its job without Beam,
+whose modules it imports in functions, the first of them within ``importing``.
 """
-
-import logging
-import warnings
-
-_root = logging.getLogger()
-_handlers, _disabled = _root.handlers[:], logging.root.manager.disable
-logging.disable(logging.WARNING)
-try:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import apache_beam  # noqa: F401
-finally:
-    logging.disable(_disabled)
-    _root.handlers[:] = _handlers

@@ -11,9 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError, magnitude
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
@@ -27,18 +25,15 @@ from beam_dp.queries.reader import QueryLine
 from beam_dp.releases.answers.release import AnswersRelease
 from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.storage.store import is_url, local_path
-from beam_dp.transforms.answers import WriteAnswers, numbered_queries
-from beam_dp.transforms.counting.count_keys import KeyColumns
-from beam_dp.transforms.drawing.answer_queries import (
-    AnswerQueries,
-    AnswerSparseQueries,
-    AnswerWorkload,
-)
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program
 from .progress import Progress
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 _SHOWN_REFUSALS = 5
 
@@ -65,6 +60,8 @@ class Job(program.Job):
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that answer the queries and write the answers."""
+        from beam_dp.transforms.answers import WriteAnswers
+
         number = None if self.payment is None else self.payment.state_number
         try:
             answers = self._answers(records, token)
@@ -82,14 +79,19 @@ class Job(program.Job):
     def _answers(
         self, records: beam.PCollection[Any], token: Token | None
     ) -> beam.PCollection[Any]:
+        import apache_beam as beam
+
+        from beam_dp.transforms.answers import numbered_queries
+        from beam_dp.transforms.drawing import answer_queries as answering
+
         if isinstance(self.plan, LinearAnswersPlan):
-            return records | "Answer" >> AnswerWorkload(self.plan, self.asked, token)
+            return records | "Answer" >> answering.AnswerWorkload(self.plan, self.asked, token)
         answer: beam.PTransform
         if isinstance(self.plan, SparseMWPlan):
             assert self.columns is not None
-            answer = AnswerSparseQueries(self.plan, self.columns, records, token)
+            answer = answering.AnswerSparseQueries(self.plan, self.columns, records, token)
         else:
-            answer = AnswerQueries(
+            answer = answering.AnswerQueries(
                 self.plan,
                 records,
                 self.start,

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from beam_dp.checks import checked_integer
 from beam_dp.domain.attributes import nearest_known
 from beam_dp.domain.texts import KeyType
 from beam_dp.domain.universe import Domain
@@ -26,7 +25,6 @@ from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
 from beam_dp.hashing.keys import HashKey
-from beam_dp.mechanisms.checks import MAX_SPARSITY
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan, plan_workload_answers
 from beam_dp.mechanisms.online.private_mw import PrivateMWPlan, plan_private_mw
 from beam_dp.mechanisms.online.sparse_mw import SparseMWPlan, plan_sparse_mw
@@ -37,7 +35,7 @@ from beam_dp.privacy.noise.bound import Distribution
 from beam_dp.queries import linear_workload, sparse
 from beam_dp.queries.reader import LinearQueries, QueryLine, QueryReader, expand_line, read_line
 from beam_dp.queries.sparse import SparseQueries
-from beam_dp.transforms.counting.count_keys import KeyColumns
+from beam_dp.secret.encoding.keys import KeyColumns
 
 from . import program
 from .answer_job import Job, new_state, read_payment, saved_num_questions
@@ -106,7 +104,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     if is_sparse:
         columns = KeyColumns(given["key"], cast(KeyType, given["key_type"]))
         max_sparsity = integer("max_sparsity", given["max_sparsity"])
-        checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
         # This key only serves to refuse invalid queries early: the run draws another key.
         queries = SparseQueries(columns.key_type, max_sparsity, HashKey.draw(1))
     else:

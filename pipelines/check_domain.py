@@ -13,19 +13,21 @@ import json
 import sys
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
+from beam_dp.errors import InputError, ReadError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag
 from beam_dp.secret.encoding.check import ColumnCheck, DomainCheck
-from beam_dp.transforms.job_page import ReadError
-from beam_dp.transforms.reading.read import ReadRecords
 
-from .flags import domain_at
+from .flags import domain_at, read_records
 from .progress import Progress
 from .running import run_main
+
+if TYPE_CHECKING:
+    from beam_dp.transforms.reading.read import ReadRecords
 
 EXIT_LEFT_OUT = 1
 SAMPLE = Flag(
@@ -77,7 +79,7 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
     if isinstance(domain, OpenDomain):
         domain = domain.bounded()
     try:
-        sample = ReadRecords(given["sample"], file_format=given.get("input_format"))
+        sample = read_records(given["sample"], file_format=given.get("input_format"))
     except InputError as error:
         name = "sample" if error.name == "input" else error.name
         raise InputError(name, error.value, error.condition) from None

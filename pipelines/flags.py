@@ -11,17 +11,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from apache_beam.options import pipeline_options
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.files import parse_open_domain
+from beam_dp.domain.schemas.file_kinds import content_of, format_name
 from beam_dp.domain.universe import Domain, released_edges
-from beam_dp.errors import InputError
-from beam_dp.flags.command_line import in_words_of_flags, no_flag, parse_own, unknown_flag
-from beam_dp.flags.flag import Flag, FlagError, Parser, check_together
-from beam_dp.flags.shared import FILE_TIME, PAYMENT
+from beam_dp.errors import FileError, InputError, ReadError
+from beam_dp.flags import shared
+from beam_dp.flags.command_line import (
+    importing,
+    no_flag,
+    parse_own,
+    unknown_flag,
+)
+from beam_dp.flags.flag import Flag, Parser
 from beam_dp.mechanisms.marginals.plan import StartingRecords
-from beam_dp.privacy.ledger.entries import Origin, place_text
 from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
 from beam_dp.releases.kinds import holds_release, read_release
@@ -29,14 +33,12 @@ from beam_dp.releases.parts import view
 from beam_dp.releases.release import AnyRelease
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.layouts import NEED_TIMES
-from beam_dp.transforms.job_page import FileError, ReadError
-from beam_dp.transforms.reading.formats import format_of, open_file
-from beam_dp.transforms.reading.read import ReadRecords, plain_path
+from beam_dp.storage.store import is_url, plain_path
 from beam_dp.views import truth
 from beam_dp.views.cells import Truth
 
 if TYPE_CHECKING:
-    from beam_dp.privacy.ledger.ledger import Ledger
+    from beam_dp.transforms.reading.read import ReadRecords
 
 EXIT_BAD_INPUT = 2
 EXIT_JOB_FAILED = 1
@@ -83,6 +85,9 @@ def beam_options() -> list[str]:
 
 
 def _beam_parser() -> Parser:
+    with importing():
+        from apache_beam.options import pipeline_options
+
     parser = Parser(add_help=False, conflict_handler="resolve")
     # A method of Beam's own parser, for options that a job template fills in later.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
@@ -107,36 +112,18 @@ def typed(argv: Sequence[str]) -> dict[str, str]:
     return values
 
 
-def one_line(error: InputError | FlagError, flags: Sequence[Flag]) -> str:
-    """Returns the line for the user: `error: --epsilon: 0.0 is not valid: must be ...`."""
-    return f"error: {in_words_of_flags(error, flags)}"
-
-
-def read_ledger(given: dict[str, str]) -> Ledger | None:
-    """Returns the ledger that the flags name; None if they name no ledger."""
-    check_together(given, *PAYMENT.items())
-    if "ledger" not in given:
-        return None
-    from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly
-
-    return Ledger(given["ledger"])
-
-
-def read_origin(given: dict[str, str]) -> Origin | None:
-    """Returns a release's author, purpose and output for the ledger; None without a ledger."""
-    if "ledger" not in given:
-        return None
-    said = {name: given[name] for name in ("who", "purpose") if name in given}
-    return Origin(**said, output=place_text(given["output"]))
-
-
 def read_text(name: str, path: str) -> str:
     """Returns the text of a file on any filesystem that Beam knows; returns JSON unchanged."""
     if path.lstrip().startswith("{"):
         return path
     try:
-        with open_file(plain_path(name, path), decompress=True) as file:
-            return str(b"".join(iter(lambda: file.read(2**24), b"")), "utf-8-sig")
+        place = plain_path(name, path)
+        if is_url(place):
+            with importing():
+                from beam_dp.transforms.reading.formats import open_file
+        with open_file(place, decompress=False) if is_url(place) else open(place, "rb") as file:
+            content = content_of(file, place)
+            return str(b"".join(iter(lambda: content.read(2**24), b"")), "utf-8-sig")
     except FileError as error:
         raise InputError(name, path, str(error)) from None
     except UnicodeDecodeError as error:
@@ -145,6 +132,15 @@ def read_text(name: str, path: str) -> str:
         # Beam's filesystems raise different exceptions, which mean the same thing for the user.
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())[:300]
         raise InputError(name, path, f"must be a file that can be read: {reason}") from None
+
+
+def read_records(
+    path: str, columns: Sequence[str] | None = None, file_format: str | None = None
+) -> ReadRecords:
+    """Returns what reads files in this process, as a job does."""
+    with importing():
+        from beam_dp.transforms.reading.read import ReadRecords
+    return ReadRecords(path, columns, file_format)
 
 
 def read_domain(given: dict[str, str]) -> Domain:
@@ -160,7 +156,7 @@ def read_domain(given: dict[str, str]) -> Domain:
 def read_open_domain(given: dict[str, str]) -> Domain | OpenDomain:
     """Returns the domain that the flags name, which may have attributes to discover."""
     domain = domain_at(given["domain"])
-    ledger = read_ledger(given)
+    ledger = shared.read_ledger(given)
     declared = domain.declared if isinstance(domain, OpenDomain) else domain
     if declared is not None and any(released_edges(declared)):
         check_edges_paid(declared, ledger, given.get("dataset_id", ""))
@@ -194,11 +190,11 @@ def start_release(given: dict[str, str], domain: Domain) -> SyntheticDatabase | 
 def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | None:
     """Returns the records of a release or of public files to start from; None without flags."""
     path = given.get("start_from")
-    if path is None or format_of(path) is None:
+    if path is None or format_name(path) is None:
         release = start_release(given, domain)
         return None if release is None else StartingRecords.of(release, domain)
     try:
-        reader = ReadRecords(path, domain.names)
+        reader = read_records(path, domain.names)
         for attribute in domain:
             reader.check_column("column", attribute.name, attribute)
         return StartingRecords.of_batches(reader.batches(domain.names, domain), domain)
@@ -211,7 +207,7 @@ def start_records(given: dict[str, str], domain: Domain) -> StartingRecords | No
 
 def read_rows(path: str, file_format: str | None, domain: Domain) -> pa.Table:
     """Returns all columns of files, in this process; columns of the domain must be readable."""
-    reader = ReadRecords(path, file_format=file_format)
+    reader = read_records(path, file_format=file_format)
     names, columns = next(iter(reader.schemas.values())), {column.name: column for column in domain}
     for name in names:
         reader.check_column("input", name, columns.get(name))
@@ -230,11 +226,11 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     """Returns the original records of a release, read from files."""
     exact = view("window_truth") if release.KIND == "horizon" else truth
     domain, columns = truth.truth_domain(release, path), exact.truth_columns(release, path)
-    reader = ReadRecords(path)
+    reader = read_records(path)
     for attribute in domain:
         reader.check_column("domain", attribute.name, attribute)
     for argument, column in columns.items():
-        if column != FILE_TIME:
+        if column != shared.FILE_TIME:
             reader.check_column(argument, column)
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))

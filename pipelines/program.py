@@ -15,14 +15,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
-import apache_beam as beam
 from rich.console import Console, Group
 from rich.text import Text
 
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.command_line import command_of
-from beam_dp.flags.flag import Flag, FlagError, integer
-from beam_dp.flags.shared import EXPECT_RECORDS
+from beam_dp.flags.command_line import command_of, importing
+from beam_dp.flags.flag import Flag, check_together, integer
+from beam_dp.flags.shared import EXPECT_RECORDS, PAIRS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
 from beam_dp.mechanisms.contract import Plan
 from beam_dp.mechanisms.marginals.measure_all import MeasureAllPlan
@@ -32,13 +31,10 @@ from beam_dp.privacy.rounding import down_to_digits
 from beam_dp.releases.files.commit import probe_output
 from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
-from beam_dp.transforms.reading.read import ReadRecords
-from beam_dp.transforms.writing import WriteRelease
 from beam_dp.views.terminal import plain_table, plain_text, promise_facts, short, surely
 
 from . import flags
 from .progress import Progress
-from .runners import make_pipeline
 from .running import (
     is_launched,
     mark_released,
@@ -49,6 +45,9 @@ from .running import (
 )
 
 if TYPE_CHECKING:
+    import apache_beam as beam
+
+    Transform = beam.PTransform[Any, Any]
     from beam_dp.privacy.ledger.ledger import Ledger
 
 
@@ -115,6 +114,8 @@ class Job(ABC):
 
     def source(self) -> beam.PTransform:
         """Returns the transform that reads the records."""
+        from beam_dp.transforms.reading.read import ReadRecords
+
         return ReadRecords(self.input, file_format=self.input_format)
 
     @property
@@ -205,6 +206,8 @@ class Job(ABC):
 
     def run(self, progress: Progress) -> int:
         """Builds the pipeline, pays, and runs it; returns the exit code. Refusals spend nothing."""
+        from .runners import make_pipeline
+
         token = self.token()
         pipeline = make_pipeline(self.beam_flags, self.output)
         build(self, pipeline, token)
@@ -276,6 +279,8 @@ class ReleaseJob(Job):
         self, records: beam.PCollection[Any], token: Token | None = None
     ) -> beam.PCollection[str]:
         """Adds the transforms that release the records and write the release."""
+        from beam_dp.transforms.writing import WriteRelease
+
         written = "Write" >> WriteRelease(self.output, self.beside)
         return records | "Release" >> self.release(token) | written
 
@@ -315,14 +320,13 @@ class Program(Generic[JobT]):
 
     def read_job(self, given: dict[str, str], beam_flags: Sequence[str] = ()) -> JobT:
         """Returns the job for the flags in ``given``, which includes defaults."""
-        if "json" in given and "validate_only" not in given:
-            raise FlagError("--json needs --validate_only, whose output it changes")
+        check_together(given, *PAIRS.items())
         shared = {
             "input": given["input"],
             "input_format": given.get("input_format"),
-            "ledger": flags.read_ledger(given),
+            "ledger": read_ledger(given),
             "dataset_id": given.get("dataset_id", ""),
-            "origin": flags.read_origin(given),
+            "origin": read_origin(given),
             "output": given["output"],
             "validate_only": "validate_only" in given,
             "as_json": "json" in given,
@@ -341,6 +345,8 @@ class Program(Generic[JobT]):
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
         job = self.read_job(given, beam_flags)
+        with importing():
+            from .runners import make_pipeline
         if not job.validate_only:
             return job.run(progress)
         build(job.last_run, make_pipeline(job.beam_flags, job.output))

@@ -18,13 +18,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from apache_beam.runners.worker import sdk_worker
 from rich import progress as rich_progress
 from rich.console import Console
 
-from beam_dp.errors import NOTHING_KEPT, InputError, public_fault
+from beam_dp.errors import NOTHING_KEPT, InputError, ReadError, SetupError, public_fault
 from beam_dp.privacy.guarantee import PrivacyWarning
-from beam_dp.transforms.job_page import READ, WRITTEN, ReadError, SetupError
 
 PROGRESS_LOGGER = "beam_dp.progress"
 NUM_LINES = 10
@@ -59,10 +57,13 @@ class WorkerPrints:
 
     def silence(self) -> None:
         """Silences the workers; each call needs a matching `restore`."""
+        from apache_beam.runners.worker import sdk_worker
+
         with self._lock:
             if not self._num_jobs:
-                self._before = vars(sdk_worker).get("print", print)
-                vars(sdk_worker)["print"] = lambda *_, **__: None
+                self._worker = vars(sdk_worker)
+                self._before = self._worker.get("print", print)
+                self._worker["print"] = lambda *_, **__: None
             self._num_jobs += 1
 
     def restore(self) -> None:
@@ -70,7 +71,7 @@ class WorkerPrints:
         with self._lock:
             self._num_jobs -= 1
             if not self._num_jobs:
-                vars(sdk_worker)["print"] = self._before
+                self._worker["print"] = self._before
 
 
 worker_prints = WorkerPrints()
@@ -128,6 +129,8 @@ class Progress:
         self, *, silence_beam: bool, alive: Callable[[], str] = is_working
     ) -> Iterator[None]:
         """Shows the progress of workers in this process; hides Beam's messages in local jobs."""
+        from beam_dp.transforms.job_page import READ, WRITTEN
+
         handler = _Handler(self)
         options_logger = logging.getLogger("apache_beam.options.pipeline_options")
         logger, beam_logger = logging.getLogger(PROGRESS_LOGGER), logging.getLogger("apache_beam")
@@ -166,6 +169,8 @@ class Progress:
             options_logger.removeFilter(nothing)
 
     def _tick(self, done: threading.Event, alive: Callable[[], str]) -> None:
+        from beam_dp.transforms.job_page import READ, WRITTEN
+
         seconds = min(SECONDS_BEFORE_TICK, SECONDS_BETWEEN_TICKS)
         while not done.wait(seconds):
             seconds = min(2 * seconds, SECONDS_BETWEEN_TICKS)

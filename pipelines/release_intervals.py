@@ -15,13 +15,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, get_args
 
-import apache_beam as beam
-
 from beam_dp.flags import shared
 from beam_dp.flags.flag import Flag
-from beam_dp.mechanisms.intervals import IntervalPlan, StrategyName
+from beam_dp.mechanisms.intervals import IntervalPlan, StrategyName, plan_attribute
 from beam_dp.privacy.ledger.entries import Token
-from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
 from beam_dp.views.terminal import short
 
 from . import program
@@ -52,8 +49,10 @@ class Job(program.ReleaseJob):
 
     plan: IntervalPlan
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.intervals import ReleasePlannedIntervals
+
         return ReleasePlannedIntervals(self.plan, token)
 
     def facts(self) -> dict[str, str]:

@@ -17,15 +17,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-import apache_beam as beam
-
 from beam_dp.domain.texts import KeyType
 from beam_dp.errors import InputError
 from beam_dp.flags import shared
 from beam_dp.flags.flag import (
     Flag,
     check_mechanism,
-    check_together,
     flags_of,
     integer,
     integer_flag,
@@ -40,8 +37,7 @@ from beam_dp.planning.sketches import SparseChoice, plan_sparse_release
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.ledger.filters import Account
-from beam_dp.transforms.counting.count_keys import KeyColumns
-from beam_dp.transforms.sketches import ReleaseProjection
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.views.terminal import counted, short, surely
 
 from . import program
@@ -99,8 +95,10 @@ class Job(program.ReleaseJob):
     plan: SparsePlan
     choices: list[dict[str, Any]]
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.sketches import ReleaseProjection
+
         return ReleaseProjection(self.plan, self.columns, token)
 
     def card(self) -> dict[str, Any]:
@@ -142,7 +140,7 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
     """Returns the job that the flags describe; draws the hash key of its plan."""
     guarantee, ledger = shared.read_guarantee(given), fields["ledger"]
     max_sparsity = integer("max_sparsity", given["max_sparsity"])
-    max_weight = _max_weight(given)
+    max_weight = integer("max_weight", given["max_weight"]) if "max_weight" in given else 1
     account = None
     if ledger is not None and given["mechanism"] == AUTO:
         account = ledger.account(given["dataset_id"])
@@ -160,11 +158,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> Job:
         plan=dataclasses.replace(plan, key=columns.stated()),
         choices=choices_json(choices),
     )
-
-
-def _max_weight(given: dict[str, str]) -> int:
-    check_together(given, ("weight", "max_weight"), ("max_weight", "weight"))
-    return integer("max_weight", given["max_weight"]) if "max_weight" in given else 1
 
 
 def choose(

@@ -16,20 +16,17 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-import apache_beam as beam
-
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import magnitude
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, check_mechanism, flags_of, integer, values_of
+from beam_dp.flags.flag import Flag, check_mechanism, flags_of, integer, values_of
 from beam_dp.flags.shared import DISCOVER
 from beam_dp.mechanisms.bin_sums import SUMS_SHARE
 from beam_dp.mechanisms.marginals.measure_all import MWEM
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, Mechanism
 from beam_dp.mechanisms.registry import SYNTHETIC, ReleaseOptions, options_of
 from beam_dp.mechanisms.stages import Stages
-from beam_dp.privacy.guarantee import RECORD
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.queries.linear_workload import LinearWorkload, parse_linear_workload
 from beam_dp.queries.workload import Workload, parse_workload
@@ -37,7 +34,6 @@ from beam_dp.releases.release import Release
 from beam_dp.releases.synthetic_database.bin_sums import placed_columns
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.releases.synthetic_database.strategies import SmallDatabase, Textbook
-from beam_dp.transforms.drawing.release import ReleasePlanned
 from beam_dp.views.cells import column_warnings
 from beam_dp.views.terminal import counted
 
@@ -75,8 +71,10 @@ class Job(program.ReleaseJob):
 
     plan: MarginalsPlan
 
-    def release(self, token: Token | None) -> beam.PTransform:
+    def release(self, token: Token | None) -> program.Transform:
         """Returns the transform that creates the release."""
+        from beam_dp.transforms.drawing.release import ReleasePlanned
+
         return ReleasePlanned(self.plan, token)
 
     def tell(self, release: Release) -> None:
@@ -155,10 +153,6 @@ def _read_job(given: dict[str, str], fields: dict[str, Any]) -> program.Job:
     """Returns the job that the flags describe."""
     expected = program.read_expected(given, shared.read_num_records(given))
     is_chosen = given.get(LIMIT.name) == DISCOVER
-    if MOST.name in given and not is_chosen:
-        raise FlagError(f"--{MOST.name} needs --{LIMIT.name} {DISCOVER}")
-    if is_chosen and given["privacy_unit"] == RECORD:
-        raise FlagError(f"--{LIMIT.name} {DISCOVER} needs a column as --privacy_unit")
     guarantee = shared.read_guarantee(given)
     domain, mechanism = read_open_domain(given), _mechanism(given)
     read_workload = parse_linear_workload if mechanism.answers_linear_queries else parse_workload

@@ -22,13 +22,9 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import StandardOptions
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.horizon import Horizon, seconds_of_duration, span_text
@@ -39,6 +35,7 @@ from beam_dp.mechanisms.registry import SYNTHETIC
 from beam_dp.mechanisms.windows.plan import (
     WindowDatabasesPlan,
     WindowTablesPlan,
+    horizon_card,
     plan_window_databases,
     plan_window_tables,
 )
@@ -49,17 +46,18 @@ from beam_dp.releases.files.commit import check_output
 from beam_dp.releases.kinds import finish_writing, holds_horizon
 from beam_dp.releases.release import Release
 from beam_dp.releases.windows.horizon_files import HorizonCard, begin_horizon, released
-from beam_dp.transforms.reading.read import plain_path
-from beam_dp.transforms.reading.read_arrivals import ReadArrivals
-from beam_dp.transforms.windows import ReleaseWindows, horizon_card
+from beam_dp.storage.store import plain_path
 from beam_dp.views.terminal import counted, short
 
 from . import flags
-from .job_servers import PRISM_RUNNER
 from .program import Job, Program, build, marginals_error
 from .progress import Progress, is_working
-from .runners import LOCAL_RUNNER, make_pipeline, refuse_unshared_output, runner_name
 from .running import mark_released, mark_submitted, run_pipeline
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
+    from .program import Transform
 
 TABLES = "tables"
 MECHANISM = Flag(
@@ -126,17 +124,24 @@ class WindowsJob(Job):
     plan: WindowTablesPlan | WindowDatabasesPlan
     horizon_id: str  # used if this job begins the horizon
     horizon: HorizonCard
-    read: Callable[[], ReadArrivals]  # creates the source of records
+    read: Mapping[str, Any]  # the arguments of the source of records
     is_replay: bool  # whether the job reads the existing files and ends
     times: tuple[str, str]  # the columns of event times and arrival times
     private_folder: str | None  # of the list of files read, if named
 
-    def source(self) -> ReadArrivals:
+    def source(self) -> Transform:
         """Returns the transform that reads the files."""
-        return self.read()
+        from beam_dp.transforms.reading.read_arrivals import ReadArrivals
+
+        return ReadArrivals(**self.read)
 
     def add(self, records: beam.PCollection[Any], token: Token | None = None) -> beam.PCollection:
         """Adds the transforms that release each window into a folder."""
+        from apache_beam.options.pipeline_options import StandardOptions
+
+        from .job_servers import PRISM_RUNNER
+        from .runners import LOCAL_RUNNER, refuse_unshared_output, runner_name
+
         standard = records.pipeline.options.view_as(StandardOptions)
         runner = runner_name(standard.runner or LOCAL_RUNNER)
         if self.private_folder is not None:
@@ -147,8 +152,10 @@ class WindowsJob(Job):
             raise refused("runner", runner, condition)
         return records | "Release" >> self.release()
 
-    def release(self) -> ReleaseWindows:
+    def release(self) -> Transform:
         """Returns the transform that releases the windows."""
+        from beam_dp.transforms.windows import ReleaseWindows
+
         event_time, arrival = self.times
         return ReleaseWindows(
             self.plan, self.output, self.horizon_id, event_time, arrival, self.private_folder
@@ -187,6 +194,8 @@ class WindowsJob(Job):
 
     def run(self, progress: Progress) -> int:
         """Begins or resumes the horizon, pays once, and runs until all windows are released."""
+        from .runners import make_pipeline
+
         if not holds_horizon(self.output):
             # Before anything is written, checks that a pipeline can be built and is affordable.
             build(self, make_pipeline(self.beam_flags, self.output))
@@ -302,15 +311,14 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
     plan = _plan(given, horizon)
-    read = partial(
-        ReadArrivals,
-        given["input"],
-        horizon,
-        given.get("input_format"),
-        poll=given["poll"],
-        settle=given["settle"],
-        replay=is_replay,
-    )
+    read = {
+        "pattern": given["input"],
+        "horizon": horizon,
+        "file_format": given.get("input_format"),
+        "poll": given["poll"],
+        "settle": given["settle"],
+        "replay": is_replay,
+    }
     shared["beam_flags"] += tuple(_stream_flags(given, horizon))
     return WindowsJob(
         **shared,

@@ -11,7 +11,6 @@ programs. After a job, private drafts of this package's transforms are removed.
 
 from __future__ import annotations
 
-import json
 import logging
 import pathlib
 import shlex
@@ -19,23 +18,24 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions
+from typing import TYPE_CHECKING
 
 from beam_dp.errors import public_fault
-from beam_dp.flags.flag import Flag, FlagError, refused
-from beam_dp.transforms.writing import outputs_of
+from beam_dp.flags.command_line import importing
+from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.yaml import PROVIDERS
 
 from . import flags
 from .progress import Progress, nothing
-from .runners import pipeline_of
 from .running import is_launched, run_main, run_pipeline, stage_pipeline
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
 
 FLAGS = (
     Flag("yaml_pipeline_file", "the pipeline, in Beam YAML", "FILE", True, form="file"),
-    Flag("jinja_variables", "a JSON object with the variables of a template", "JSON"),
+    Flag("jinja_variables", "a JSON object with a template's variables", "JSON", form="object"),
 )
 # Libraries that read records, even while transforms are built: their messages may quote records.
 _READ_RECORDS = (
@@ -50,7 +50,10 @@ _SCHEMA_FOLLOWS = "Failed validating "
 
 
 def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
-    _check_variables(given)
+    with importing():
+        from beam_dp.transforms.writing import outputs_of
+
+        from .runners import pipeline_of
     # The root logger also gets Beam's warnings about missing optional libraries.
     root = logging.getLogger()
     root.addFilter(nothing)
@@ -74,17 +77,6 @@ def _run(given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -
     for output in outputs:
         print(f"The release is in {output}. Look at it:\n  beam-dp describe {shlex.quote(output)}")
     return 0
-
-
-def _check_variables(given: dict[str, str]) -> None:
-    """Refuses variables that are not a JSON object."""
-    text = given.get("jinja_variables", "{}")
-    try:
-        is_object = isinstance(json.loads(text), dict)
-    except ValueError:
-        is_object = False
-    if not is_object:
-        raise refused("jinja_variables", text, "must be a JSON object")
 
 
 def _read(

@@ -12,29 +12,21 @@ from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import (
-    FlinkRunnerOptions,
-    GoogleCloudOptions,
-    PipelineOptions,
-    StandardOptions,
-)
-from apache_beam.runners.portability.portable_runner import PortableRunner
-from apache_beam.runners.runner import PipelineResult, PipelineRunner, PipelineState
-
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import command_of
+from beam_dp.flags.command_line import command_of, in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.releases.kinds import finish_writing
 
 from . import flags
-from .job_servers import cancel_job
 from .progress import Progress, early_failure, failure, is_working, worker_prints
-from .runners import LOCAL_RUNNER
 
 if TYPE_CHECKING:
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.runner import PipelineResult, PipelineRunner
+
     from beam_dp.privacy.ledger.ledger import Ledger
 
 
@@ -65,7 +57,7 @@ def run_main(
                 )
                 code = run(texts, beam_flags, progress)
         except (FlagError, InputError) as error:
-            print(flags.one_line(error, own_flags), file=sys.stderr)
+            print(f"error: {in_words_of_flags(error, own_flags)}", file=sys.stderr)
             return flags.EXIT_BAD_INPUT
         except (ImportError, OSError) as error:
             # ``run_pipeline`` handles the errors of a job: these are errors of the program.
@@ -120,6 +112,10 @@ def _run_to_end(
     is_over: Callable[[], bool],
 ) -> str | None:
     """Returns the reason if the job failed or was stopped, or None; cancels a stopped job."""
+    from apache_beam.options.pipeline_options import StandardOptions
+
+    from .runners import LOCAL_RUNNER
+
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
     try:
@@ -146,6 +142,8 @@ def _run_to_end(
 
 def _only_submits(runner: PipelineRunner) -> bool:
     """Returns whether a runner is Beam's and only submits jobs, so that it never reads a record."""
+    from apache_beam.runners.portability.portable_runner import PortableRunner
+
     is_known = isinstance(runner, PortableRunner) or type(runner).__name__ == "DataflowRunner"
     return is_known and type(runner).__module__.startswith("apache_beam.")
 
@@ -177,6 +175,8 @@ def _remove_drafts(output: str, *, is_failure: bool) -> None:
 
 def is_launched(pipeline: beam.Pipeline) -> bool:
     """Returns whether the launcher of a Dataflow Flex Template runs this program."""
+    from apache_beam.options.pipeline_options import GoogleCloudOptions
+
     return pipeline.options.view_as(GoogleCloudOptions).template_location is not None
 
 
@@ -310,6 +310,11 @@ def cancelling(
 
 def cancel(result: PipelineResult, options: PipelineOptions) -> None:
     """Asks the runner to cancel a job, and waits at most ``SECONDS_TO_CANCEL`` seconds."""
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions
+    from apache_beam.runners.runner import PipelineState
+
+    from .job_servers import cancel_job
+
     end = time.monotonic() + SECONDS_TO_CANCEL
 
     def ask() -> None:

@@ -13,9 +13,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import apache_beam as beam
+from typing import TYPE_CHECKING, Any
 
 from beam_dp.domain.discover import OpenDomain
 from beam_dp.errors import InputError
@@ -34,13 +32,13 @@ from beam_dp.releases.kinds import read_release
 from beam_dp.releases.release import Release
 from beam_dp.storage.open import store_for
 from beam_dp.storage.store import DRAFT_PREFIX, Store
-from beam_dp.transforms.drawing.release import ReleaseEarlier
-from beam_dp.transforms.writing import WriteRelease
 
 from . import program
 from .progress import Progress
-from .runners import make_pipeline
 from .running import is_launched
+
+if TYPE_CHECKING:
+    import apache_beam as beam
 
 LIMIT = dataclasses.replace(
     shared.MAX_RECORDS_PER_UNIT,
@@ -163,6 +161,8 @@ class StagedJob(program.Job):
 
     def run(self, progress: Progress) -> int:
         """Makes each release that no earlier run of this command has committed."""
+        from .runners import make_pipeline
+
         if is_launched(make_pipeline(self.beam_flags, self.output)):
             name, value = self.plan.asked_by
             condition = "must not be discovered: the launcher starts only one job"
@@ -261,6 +261,9 @@ def _add(
     beside: str | None,
     token: Token | None = None,
 ) -> beam.PCollection[str]:
+    from beam_dp.transforms.drawing.release import ReleaseEarlier
+    from beam_dp.transforms.writing import WriteRelease
+
     released = records | f"Release {plan.what}" >> ReleaseEarlier(plan, token)
     return released | f"Write {plan.what}" >> WriteRelease(output, beside)
 

@@ -11,6 +11,7 @@ import apache_beam as beam
 from beam_dp.errors import InputError
 from beam_dp.flags import windows as window_flags
 from beam_dp.flags.flag import Flag
+from beam_dp.mechanisms.windows.plan import horizon_card
 from beam_dp.releases.kinds import holds_horizon
 from beam_dp.releases.windows.horizon_files import begin_horizon
 from beam_dp.transforms import windows
@@ -72,7 +73,7 @@ class ReleaseWindows(Release):
                 condition = "must all come from ReadKafka or ReadRecords, which can read them again"
                 raise InputError("records", "another source", condition)
             times = dict(zip(("event_time", "arrival"), job.times, strict=True))
-            horizon = windows.horizon_card(job.plan, {**source, **times}, replayable=True)
+            horizon = horizon_card(job.plan, {**source, **times}, replayable=True)
             is_begun = holds_horizon(job.output)
             if is_begun:
                 horizon_id = begin_horizon(job.output, horizon, job.horizon_id)

@@ -207,8 +207,12 @@ def check_plan(texts: Mapping[str, str | None]) -> None:
             unused, needed = _NOT_OF_SPARSE, _OF_SPARSE[:3]
     check_texts([flag for flag in FLAGS if flag.name not in unused], texts)
     check_texts([dataclasses.replace(flag, required=True) for flag in needed], texts)
+    given = {name: text for name, text in texts.items() if text is not None}
     if texts["windows"] is None:
-        shared.read_guarantee({name: text for name, text in texts.items() if text is not None})
+        shared.read_guarantee(given)
+    else:
+        for flag in windows.UNIT:
+            shared.read_limit_of_unit(flag, given)
     check_files(FLAGS, texts)
 
 

@@ -16,11 +16,13 @@ import glob
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import pathlib
 import re
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,16 +182,21 @@ def flags_of_program(program: str) -> tuple[Flag, ...]:
 
 
 def check_values(program: str, given: Mapping[str, str]) -> None:
-    """Refuses an invalid choice of a mechanism, guarantee or payment, before Beam is imported."""
+    """Refuses an invalid mechanism, guarantee, output or payment, before Beam is imported."""
     kept, named = _kept()[program], {flag.name: flag for flag in flags_of_program(program)}
     if options := kept.get("options"):
         taken = {kind: [named[name] for name in names] for kind, names in options.items()}
         own_flags.check_mechanism(given, taken, kept["needed"])
     if "epsilon" in given:
         from beam_dp.flags import shared
+        from beam_dp.storage.open import store_for
 
+        own_flags.check_together(given, *shared.PAIRS.items())
         shared.read_guarantee(given)
-        own_flags.check_together(given, *shared.PAYMENT.items())
+        store_for(given["output"], "output")
+        shared.read_origin(given)
+        if (ledger := shared.read_ledger(given)) is not None:
+            ledger.account(given["dataset_id"])
 
 
 def description_of_program(program: str) -> str:
@@ -224,14 +231,8 @@ def import_program(name: str) -> ModuleType:
     # Another distribution may also install a package with the name `pipelines`.
     is_checkout = spec is not None and spec.origin == str(beside)
     package = "pipelines" if is_checkout else "beam_dp.pipelines"
-    absent = [module for module in _left_out if module not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # as if not installed
-    try:
-        with importing():
-            return importlib.import_module(f"{package}.{name}")
-    finally:
-        for module in absent:
-            del sys.modules[module]
+    with importing():
+        return importlib.import_module(f"{package}.{name}")
 
 
 def leave_out(arguments: Sequence[str]) -> None:
@@ -243,13 +244,25 @@ def leave_out(arguments: Sequence[str]) -> None:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Imports modules in a third less time: no garbage is collected, later none of theirs."""
-    is_enabled = gc.isenabled()
+    """Imports modules in a third less time: no garbage is collected, later none of theirs.
+
+    Beam's first import logs a warning, and so installs a handler on the root logger; not here.
+    """
+    root, is_enabled, before = logging.getLogger(), gc.isenabled(), len(sys.modules)
+    handlers, disabled = root.handlers[:], root.manager.disable
+    absent = [module for module in _left_out if module not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]  # as if not installed
     gc.disable()
-    before = len(sys.modules)
+    logging.disable(logging.WARNING)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
+        logging.disable(disabled)
+        root.handlers[:] = handlers
+        for module in absent:
+            del sys.modules[module]
         if len(sys.modules) > before:
             gc.freeze()
         if is_enabled:

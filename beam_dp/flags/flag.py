@@ -15,6 +15,7 @@ import argparse
 import dataclasses
 import difflib
 import functools
+import json
 import math
 import re
 import sys
@@ -63,7 +64,7 @@ def integer(name: str, text: str, or_word: str = "") -> int:
     return int(value)
 
 
-Form = Literal["text", "number", "integer", "file", "files"]
+Form = Literal["text", "number", "integer", "object", "file", "files"]
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Flag:
     """One flag, or positional argument, of a command.
 
     ``form`` is checked without other flags: ``file`` is an existing file, or content in place of a
-    file; ``files`` is a glob that matches an existing file.
+    file; ``files`` is a glob that matches an existing file; ``object`` is one of JSON.
     """
 
     name: str  # without dashes
@@ -223,8 +224,20 @@ def check_texts(flags: Iterable[Flag], texts: Mapping[str, str | None]) -> None:
             raise refused(flag.name, value, f"must be given: {flag.help}")
         elif flag.choices and value not in flag.choices:
             raise refused(flag.name, value, one_of(value, flag.choices))
+        elif flag.form == "object":
+            _check_object(flag, value)
         else:
             _check_number(flag, value)
+
+
+def _check_object(flag: Flag, value: str) -> None:
+    """Refuses a text that is not a JSON object."""
+    try:
+        is_object = isinstance(json.loads(value), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        raise refused(flag.name, value, "must be a JSON object")
 
 
 def _check_number(flag: Flag, value: str) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag, number, number_flag
 from beam_dp.privacy import guarantee
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.privacy.ledger.entries import Origin, place_text
+
+if TYPE_CHECKING:
+    from beam_dp.privacy.ledger.ledger import Ledger
 
 MAX_RECORDS = 2**40
 
@@ -179,7 +183,8 @@ OUTPUT = Flag(
 )
 
 # Each flag with another one that it needs.
-PAYMENT = {"ledger": "dataset_id", "dataset_id": "ledger", "purpose": "ledger", "who": "ledger"}
+_PAYMENT = {"ledger": "dataset_id", "dataset_id": "ledger", "purpose": "ledger", "who": "ledger"}
+PAIRS = {**_PAYMENT, "weight": "max_weight", "max_weight": "weight", "json": "validate_only"}
 COMMON = (
     INPUT,
     INPUT_FORMAT,
@@ -208,12 +213,14 @@ TARGET_ERROR = number_flag(
     " square) is at most A records; with --epsilon, but without --workload: find the number of"
     " queries for which no answer is off by more than A records",
     "A",
+    limits={"above": 0},
 )
 TARGET_BOUND = number_flag(
     "target_bound",
     "without --epsilon: find the smallest epsilon for which all answers are off by at most A"
     " records, with probability 1 - --failure_probability",
     "A",
+    limits={"above": 0},
 )
 
 
@@ -234,12 +241,16 @@ def read_limit_of_unit(flag: Flag, given: Mapping[str, str]) -> int:
 
     If a release is to choose the limit, this is the largest limit that it may choose.
     """
+    limit = MOST_RECORDS_PER_UNIT
     if given.get(flag.name) == DISCOVER:
-        limit = MOST_RECORDS_PER_UNIT
+        if given["privacy_unit"] == RECORD:
+            raise FlagError(f"--{flag.name} {DISCOVER} needs a column as --privacy_unit")
         if limit.name not in given:
             condition = f"is required with --{flag.name} {DISCOVER}: {limit.help}"
             raise FlagError(f"--{limit.name} {condition}")
         return integer(limit.name, given[limit.name])
+    if limit.name in given:
+        raise FlagError(f"--{limit.name} needs --{flag.name} {DISCOVER}")
     if flag.name in given:
         return integer(flag.name, given[flag.name])
     unit = given["privacy_unit"]
@@ -254,3 +265,20 @@ def read_num_records(given: Mapping[str, str]) -> int | Literal["noisy"]:
     if given["num_records"] == "noisy":
         return "noisy"
     return integer("num_records", given["num_records"], "or 'noisy'")
+
+
+def read_ledger(given: Mapping[str, str]) -> Ledger | None:
+    """Returns the ledger that the flags name; None if they name no ledger."""
+    if "ledger" not in given:
+        return None
+    from beam_dp.privacy.ledger.ledger import Ledger  # loads slowly
+
+    return Ledger(given["ledger"])
+
+
+def read_origin(given: Mapping[str, str]) -> Origin | None:
+    """Returns a release's author, purpose and output for the ledger; None without a ledger."""
+    if "ledger" not in given:
+        return None
+    said = {name: given[name] for name in ("who", "purpose") if name in given}
+    return Origin(**said, output=place_text(given["output"]))

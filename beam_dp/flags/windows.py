@@ -17,7 +17,13 @@ if TYPE_CHECKING:
 
 START = Flag("start", "the start of the first window, such as 2026-11-23T00:00Z", "TIME", True)
 WINDOW = Flag("window", "the length of a window, such as 90s, 30m, 1h or 7d", "LENGTH", True)
-NUM_WINDOWS = integer_flag("num_windows", "the number of windows, from 1 to 2^20", "W", True)
+NUM_WINDOWS = integer_flag(
+    "num_windows",
+    "the number of windows, from 1 to 2^20",
+    "W",
+    True,
+    limits={"least": 1, "most": 2**20},
+)
 GRACE = Flag(
     "grace",
     "how long each window waits for late records, such as 30m, or 0s",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Any, Literal
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
@@ -19,8 +19,13 @@ Calibration = Literal["tight", "textbook"]
 
 # The flags for plan fields with these names.
 CALIBRATION = option_of(shared.CALIBRATION)
+_PROBABILITIES: dict[str, Any] = {"least": LEAST_FAILURE_PROBABILITY, "below": 1}
 FAILURE_PROBABILITY = option(
-    "the probability that a stated bound fails, > 0 and < 1", "B", number, default="0.05"
+    "the probability that a stated bound fails, > 0 and < 1",
+    "B",
+    number,
+    default="0.05",
+    limits=_PROBABILITIES,
 )
 MAX_SPARSITY = 2**31  # keys in a query
 
@@ -47,8 +52,7 @@ def check_noise(guarantee: Guarantee, scales: Iterable[float]) -> None:
 
 def check_failure_probability(failure_probability: float) -> None:
     """Refuses a probability outside (0, 1), or too small for floating-point sums."""
-    name = "failure_probability"
-    checked_number(name, failure_probability, least=LEAST_FAILURE_PROBABILITY, below=1)
+    checked_number("failure_probability", failure_probability, **_PROBABILITIES)
 
 
 def check_calibration(calibration: str) -> None:

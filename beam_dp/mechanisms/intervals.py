@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from beam_dp.checks import check_is, checked_integer
 from beam_dp.domain.attributes import Attribute
 from beam_dp.domain.ordered import IntegerAttribute
+from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.checks import check_noise
 from beam_dp.mechanisms.contract import Plan
+from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.resources import intervals_resources
 from beam_dp.models.basis import on_one_thread
 from beam_dp.models.intervals.hierarchy import Hierarchy, best_tree, tree
@@ -30,7 +32,7 @@ from beam_dp.privacy.noise.source import MAX_SCALE, NoiseSource
 from beam_dp.privacy.rounding import root_up
 from beam_dp.privacy.steps import Step
 from beam_dp.releases.intervals.files import strategy_from_tables, strategy_tables
-from beam_dp.releases.intervals.release import IntervalRelease
+from beam_dp.releases.intervals.release import IntervalRelease, ordered_domain
 from beam_dp.releases.intervals.verify import interval_steps
 
 MAX_BLOCKS = 1024
@@ -302,6 +304,23 @@ def plan_intervals(
     # On a fine grid, a strategy may need a larger scale than the sampler allows (MAX_SCALE).
     drawn = [plan for plan in plans if plan.scale <= MAX_SCALE]
     return min(drawn, key=lambda plan: plan.mean_squared_error)
+
+
+def plan_attribute(
+    domain: Domain,
+    attribute: str,
+    guarantee: Guarantee,
+    strategy: StrategyChoice = "best",
+    count_left_out: bool = False,
+) -> IntervalPlan:
+    """Plans the measurement of all intervals of one attribute, as for ``ReleaseIntervals``."""
+    ordered = ordered_domain(domain, attribute)
+    main, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE if count_left_out else 0)
+    (column,) = ordered.attributes
+    plan = plan_intervals(column.num_levels, main, strategy)
+    counts = plan_left_out(ordered, guarantee, plan.loss) if count_left_out else None
+    loss = plan.loss if counts is None else counts.loss
+    return dataclasses.replace(plan, attribute=column, loss=loss, left_out=counts)
 
 
 def release_intervals(

@@ -10,6 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import Protocol
 
 from beam_dp.errors import InputError
 
+_FILE = "file://"
 DRAFT_PREFIX = ".draft-"
 TRIAL = "trial"  # the draw id in the name of a trial draft
 MAX_CARD_BYTES = 2**26
@@ -324,6 +326,16 @@ def local_path(directory: str | os.PathLike[str], name: str) -> Path:
         condition = "must be an absolute path, because the current folder was removed"
         raise InputError(name, text, condition) from None
     return Path(text)
+
+
+def plain_path(argument: str, path: str) -> str:
+    """Returns the local path of a ``file:///PATH`` URL; returns other paths unchanged."""
+    if not path.lower().startswith(_FILE):
+        return path
+    local = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
+    if not local.startswith("/"):
+        raise InputError(argument, path, "must be file:///PATH, or a path")
+    return local
 
 
 def is_url(text: str) -> bool:

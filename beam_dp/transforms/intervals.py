@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,12 +16,10 @@ from beam_dp.errors import InputError
 from beam_dp.mechanisms.intervals import (
     IntervalPlan,
     StrategyChoice,
-    plan_intervals,
+    plan_attribute,
     release_intervals,
 )
-from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.privacy.budget import Budget
 from beam_dp.privacy.guarantee import Guarantee
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
@@ -112,23 +109,6 @@ class ReleaseIntervals(ReleasePlannedIntervals):
         plan = plan_attribute(domain, attribute, guarantee, strategy, count_left_out)
         super().__init__(plan, ledger_token)
         check_edges_budget(self.domain, None if ledger_token is None else ledger_token.dataset_id)
-
-
-def plan_attribute(
-    domain: Domain,
-    attribute: str,
-    guarantee: Guarantee,
-    strategy: StrategyChoice = "best",
-    count_left_out: bool = False,
-) -> IntervalPlan:
-    """Plans the measurement of all intervals of one attribute, as for ``ReleaseIntervals``."""
-    ordered = ordered_domain(domain, attribute)
-    main, _ = Budget.of(guarantee, "pure").split(LEFT_OUT_SHARE if count_left_out else 0)
-    (column,) = ordered.attributes
-    plan = plan_intervals(column.num_levels, main, strategy)
-    counts = plan_left_out(ordered, guarantee, plan.loss) if count_left_out else None
-    loss = plan.loss if counts is None else counts.loss
-    return dataclasses.replace(plan, attribute=column, loss=loss, left_out=counts)
 
 
 def _released_intervals(

@@ -22,6 +22,8 @@ from apache_beam.transforms.display import DisplayDataItem
 from beam_dp.errors import (
     FileError as FileError,
     PrivateStepError as PrivateStepError,
+    ReadError as ReadError,
+    SetupError as SetupError,
     public_fault,
     withhold_messages as withhold_messages,
 )
@@ -143,14 +145,6 @@ WRITTEN = ShareDone("records are written")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-class ReadError(RuntimeError):
-    """An input file is damaged or missing, or its schema differs; the message quotes no records."""
-
-
-class SetupError(RuntimeError):
-    """A worker could not be set up, before it received records; the message states the reason."""
 
 
 def show_setup(setup: Callable[P, T]) -> Callable[P, T]:

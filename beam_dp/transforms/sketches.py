@@ -22,9 +22,10 @@ from beam_dp.privacy.ledger.entries import Token
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.releases.sketches.release import SparseRelease
 from beam_dp.secret.encoding.batch import Columns, KeyBatch, KeyWords, NamedKeyWords
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.secret.summaries.projection import ProjectionAccumulator, within_squared_norm
 from beam_dp.transforms.counting import count_keys, summarise
-from beam_dp.transforms.counting.count_keys import KEYS, TEXTS, EncodeKeys, KeyColumns
+from beam_dp.transforms.counting.count_keys import KEYS, TEXTS, EncodeKeys
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing.one_worker import ReleaseShard, draw_release
 from beam_dp.transforms.job_page import ShowsPromise, withhold_messages

@@ -16,7 +16,12 @@ from apache_beam.options.pipeline_options import PipelineOptions
 from beam_dp.checks import check_is
 from beam_dp.errors import InputError
 from beam_dp.mechanisms.resources import worker_bytes
-from beam_dp.mechanisms.windows.plan import WindowDatabasesPlan, WindowTablesPlan
+from beam_dp.mechanisms.windows.plan import (
+    WindowDatabasesPlan,
+    WindowsPlan,
+    WindowTablesPlan,
+    horizon_card,
+)
 from beam_dp.privacy.noise.source import NoiseSource
 from beam_dp.queries.workload import Workload
 from beam_dp.releases.error_bars import FROM_NOISE
@@ -100,24 +105,8 @@ def _window_values(released: tuple[str, int], directory: str, names: Sequence[st
             yield number, *ends, *cell, value, *errors
 
 
-WindowsPlan = WindowTablesPlan | WindowDatabasesPlan
 Level = Literal["window", "block"]
 DrawRelease = Callable[[int, Marginals, NoiseSource, str], Any]
-
-
-def horizon_card(
-    plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
-) -> horizon_files.HorizonCard:
-    """Returns the content of ``horizon.json``; ``source`` must be the same after a restart."""
-    return horizon_files.HorizonCard(
-        horizon=plan.horizon,
-        unit=plan.unit,
-        guarantee=plan.guarantee,
-        workload=plan.workload,
-        plan=plan.public,
-        source=source or {},
-        replayable=replayable,
-    )
 
 
 def begin_windows(

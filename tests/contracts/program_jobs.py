@@ -44,6 +44,11 @@ def main_of(program: str) -> Callable[[Sequence[str]], int]:
     return lambda argv: int(main(shortened(argv)))
 
 
+def words_of(program: str) -> Callable[[Sequence[str]], list[str]]:
+    """What follows `beam-dp` to run a program, to which an empty text is a switch."""
+    return lambda argv: [program.replace("_", "-"), *shortened(argv)]
+
+
 @dataclasses.dataclass(frozen=True)
 class Job:
     """A small job.

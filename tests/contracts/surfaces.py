@@ -20,10 +20,14 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A program: its main function, and flags of a valid run in a folder, whose files it writes."""
+    """A program: its main function, and flags of a valid run in a folder, whose files it writes.
+
+    ``words``: what follows `beam-dp` for such arguments.
+    """
 
     main: Callable[[Sequence[str]], int]
     flags: Callable[[pathlib.Path], Mapping[str, str | None]] = lambda folder: {}
+    words: Callable[[Sequence[str]], list[str]] = list
 
     def argv(
         self, folder: pathlib.Path, arguments: Mapping[str, str | None] | Sequence[str]

@@ -243,13 +243,13 @@ query_counts = but_for(
 def program(valid: Mapping[str, str | None]) -> Program:
     """`beam-dp plan` with valid flags; a flag without a value is a switch."""
 
-    def run(argv: Sequence[str]) -> int:
-        return main(["plan", *(each.removesuffix("=true") for each in argv)])
+    def words(argv: Sequence[str]) -> list[str]:
+        return ["plan", *(each.removesuffix("=true") for each in argv)]
 
     def flags(folder: pathlib.Path) -> Mapping[str, str | None]:
         return {**SHARED, **valid}
 
-    return Program(run, flags)
+    return Program(lambda argv: main(words(argv)), flags, words)
 
 
 EVERYTHING: dict[str, Any] = {

@@ -31,6 +31,7 @@ from program_jobs import (
     sparse_answers,
     texts,
     windows,
+    words_of,
     yaml_file,
 )
 from surfaces import Program, Surface
@@ -58,7 +59,8 @@ def program(name: str, flags: Callable[[pathlib.Path], Mapping[str, str | None]]
         ledger.write_bytes(declared_ledger(str(found["privacy_unit"])))
         return {**found, "ledger": str(ledger), "dataset_id": "people"}
 
-    return Program(main_of(name), paid if flags not in (checked, yaml_file) else flags)
+    given = paid if flags not in (checked, yaml_file) else flags
+    return Program(main_of(name), given, words_of(name))
 
 
 @functools.cache
@@ -161,8 +163,10 @@ SURFACES: dict[str, Surface] = {
     "release-windows": program("release_windows", windows),
     "answer-queries": program("answer_queries", answers),
     "answer-queries, sparse_mw": program("answer_queries", sparse_answers),
-    "answer-queries, resumed": Program(main_of("answer_queries"), resumed),
-    "on engines": Program(without_engines, for_engines),
+    "answer-queries, resumed": Program(
+        main_of("answer_queries"), resumed, words_of("answer_queries")
+    ),
+    "on engines": Program(without_engines, for_engines, words_of("release_synthetic_database")),
     "check-domain": program("check_domain", checked),
     "run-yaml": program("run_yaml", yaml_file),
     "Beam YAML": {

@@ -28,6 +28,7 @@ import zstandard
 from apache_beam.options.pipeline_options import PipelineOptions
 from apache_beam.utils.timestamp import Duration, Timestamp
 from jobs import everything_under, write_table
+from program_jobs import words_of
 from surfaces import Program, Surface, but_for
 
 import beam_dp as dp
@@ -35,7 +36,7 @@ from beam_dp.domain.attributes import PaidRelease
 from beam_dp.domain.horizon import Blocks
 from beam_dp.hashing.keys import HashKey, universe_elements
 from beam_dp.hashing.projections import BlockSigns, DenseSigns
-from beam_dp.mechanisms.intervals import plan_intervals
+from beam_dp.mechanisms.intervals import plan_attribute, plan_intervals
 from beam_dp.mechanisms.sketches.mechanisms import CountSketch
 from beam_dp.privacy.ledger.entries import Token
 from beam_dp.secret.encoding.open_values import OpenColumns
@@ -50,7 +51,7 @@ from beam_dp.storage.avro import HEADER, MAGIC, encode
 from beam_dp.transforms.counting.count_keys import CountUnits, CountValues
 from beam_dp.transforms.counting.count_windows import CountWindows
 from beam_dp.transforms.counting.summarise import EncodeRecords
-from beam_dp.transforms.intervals import ReleasePlannedIntervals, plan_attribute
+from beam_dp.transforms.intervals import ReleasePlannedIntervals
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.avro_blocks import MAX_DEPTH
 from beam_dp.transforms.reading.formats import Wanted
@@ -486,5 +487,7 @@ PLACES = (
 )  # fmt: skip
 SURFACES: dict[str, Surface] = {
     **dict.fromkeys(PLACES, EVERYTHING),
-    "answer-queries, of keys": Program(answer_queries.main, sketch_flags),
+    "answer-queries, of keys": Program(
+        answer_queries.main, sketch_flags, words_of("answer_queries")
+    ),
 }

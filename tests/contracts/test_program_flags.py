@@ -87,7 +87,7 @@ def started(name: str, folder: pathlib.Path, flags: Flags) -> Any:
 def job(name: str, folder: pathlib.Path, flags: Flags) -> Any:
     """What Beam is told, and how the source of records is made."""
     found = import_program(name).parse_arguments(shortened(texts(flags)))
-    return 0, found.beam_flags, getattr(found, "read", None) and found.read.keywords
+    return 0, found.beam_flags, getattr(found, "read", None)
 
 
 def run(name: str, folder: pathlib.Path, flags: Flags) -> Any:

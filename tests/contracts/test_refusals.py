@@ -1,7 +1,8 @@
 """Every refusal of ``tests/refusals.jsonl``: one line that names the field, and nothing done.
 
 A line of that file has a surface, what is wrong (``arguments``), the field that the message must
-name, and sometimes files that are written first. What the messages say is in
+name, sometimes files that are written first, and of a command line sometimes what it may import
+(``imports``: a line of ``FORBIDDEN``). What the messages say is in
 ``tests/refusals.txt``, which ``make generated`` writes: a reworded message is a change of that file
 alone. ``surfaces*.py`` say what a valid use of each surface is.
 """
@@ -14,6 +15,8 @@ import io
 import json
 import pathlib
 import re
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -105,8 +108,57 @@ def test_refusals_name_the_field_and_do_nothing(name, tmp_path):
     assert not faults, "\n".join(faults)
 
 
+# What a refused command line must not import: without a field ``imports``, nothing that is heavy;
+# "plans" are for what follows from a plan, a domain or a release; "beam" for what only Beam knows.
+FORBIDDEN = {
+    None: ("numpy", "pyarrow", "apache_beam", "beam_dp.domain", "beam_dp.mechanisms"),
+    "plans": ("apache_beam",),
+    "beam": (),
+}
+RUN_ALL = """
+import contextlib, io, json, sys
+from beam_dp.cli.main import main
+said = []
+for argv, forbidden in json.load(sys.stdin):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+        code = main(argv)
+    said.append([code, text.getvalue(), [name for name in forbidden if name in sys.modules]])
+    if said[-1][2]:
+        break
+print(json.dumps(said))
+"""
+
+
+@pytest.mark.job
+@pytest.mark.parametrize("imports", [None, "plans"])
+def test_refused_command_lines_import_little(imports, tmp_path):
+    """One process for all that may import the same: it ends at the first that imports more."""
+    asked, rows = [], []
+    for number, row in enumerate(ROWS):
+        program = SURFACES[row["surface"]]
+        if isinstance(program, Program) and row.get("imports") == imports:
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            argv = program.argv(folder, row["arguments"])
+            write_files(row, folder)
+            asked.append((program.words(argv), FORBIDDEN[imports]))
+            rows.append((row, str(folder)))
+    python = [sys.executable, "-c", RUN_ALL]
+    done = subprocess.run(
+        python, input=json.dumps(asked), capture_output=True, text=True, check=True
+    )
+    for (row, folder), (code, text, loaded) in zip(rows, json.loads(done.stdout), strict=False):
+        assert loaded == [], row
+        # The check of a flag quotes forms that it names less often than that of its reader.
+        names, said = row["names"].replace("'", ""), text.replace(folder, "FOLDER")
+        assert code == 2 and names in said.replace("'", ""), (row, text)
+
+
 def test_no_refusal_is_listed_twice():
-    listed = collections.Counter(json.dumps(row, sort_keys=True) for row in ROWS)
+    listed = collections.Counter(
+        json.dumps({**row, "imports": None}, sort_keys=True) for row in ROWS
+    )
     assert [row for row, number in listed.items() if number > 1] == []
 
 

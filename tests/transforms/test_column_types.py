@@ -30,9 +30,9 @@ from beam_dp.domain.texts import KEY_TYPES
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
-from beam_dp.secret.encoding.keys import key_elements
+from beam_dp.secret.encoding.keys import KeyColumns, key_elements
 from beam_dp.secret.encoding.records import encode_column
-from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
+from beam_dp.transforms.counting.count_keys import EncodeKeys
 from beam_dp.transforms.counting.summarise import EncodeRecords
 from beam_dp.transforms.reading.formats import FORMATS, Wanted
 from beam_dp.transforms.reading.read import ReadRecords

@@ -23,10 +23,11 @@ from apache_beam.io.filesystem import CompressionTypes
 from hypothesis import example, given, settings, strategies as st
 
 import beam_dp.transforms.reading.csv_lines as csv_lines
+from beam_dp.domain.schemas.file_kinds import Decompressed
 from beam_dp.errors import InputError
 from beam_dp.transforms.job_page import ReadError
 from beam_dp.transforms.reading.csv_lines import parse_lines
-from beam_dp.transforms.reading.formats import Decompressed, Wanted
+from beam_dp.transforms.reading.formats import Wanted
 from beam_dp.transforms.reading.read import Reading, ReadRecords, _ReadRange, _SplitFile
 from pipelines.flags import read_text
 

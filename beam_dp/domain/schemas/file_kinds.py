@@ -7,7 +7,7 @@ import csv
 import lzma
 import zlib
 from collections.abc import Callable
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from beam_dp.errors import FileError
 
@@ -149,6 +149,12 @@ def _zstandard() -> Any:
     import zstandard
 
     return zstandard.ZstdDecompressor(max_window_size=_ZSTANDARD_WINDOW).decompressobj()
+
+
+def content_of(file: IO[bytes], path: str) -> IO[bytes]:
+    """Returns the content of an open file, decompressed by the extension of its name."""
+    compression = compression_of(path)
+    return file if compression is None else cast(IO[bytes], Decompressed(file, compression))
 
 
 class Decompressed:

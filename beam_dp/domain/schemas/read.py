@@ -14,8 +14,7 @@ from beam_dp.domain.schemas import json_forms
 from beam_dp.domain.schemas.draft import Column, DomainDraft, draft_of
 from beam_dp.domain.schemas.file_kinds import (
     EXTENSIONS,
-    Decompressed,
-    compression_of,
+    content_of,
     format_name,
     other_kind,
     read_header,
@@ -168,9 +167,7 @@ def _csv_columns(path: str) -> list[Column]:
     """Returns the columns of a CSV file, all with open types; reads only the first line."""
     try:
         with open(path, "rb") as file:
-            compression = compression_of(path)
-            content: Any = file if compression is None else Decompressed(file, compression)
-            names, _ = read_header(content)
+            names, _ = read_header(content_of(file, path))
     except FileError as error:
         raise InputError("schema", path, str(error)) from None
     except OSError:

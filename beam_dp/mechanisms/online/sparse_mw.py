@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from beam_dp.checks import check_is, checked_integer
+from beam_dp.checks import check_is
 from beam_dp.domain.texts import Element
 from beam_dp.errors import InputError
 from beam_dp.flags.flag import integer, option
@@ -36,7 +36,12 @@ class SparseMWPlan(OnlinePlan):
 
     mechanism: str = "sparse_mw"
     max_sparsity: int = dataclasses.field(
-        metadata=option("sparse_mw: the largest number of keys in a query", "M", integer)
+        metadata=option(
+            "sparse_mw: the largest number of keys in a query",
+            "M",
+            integer,
+            limits={"least": 1, "most": MAX_SPARSITY},
+        )
     )
 
     @property
@@ -101,7 +106,6 @@ def plan_sparse_mw(
         (54601, 545)
     """
     check_is("guarantee", guarantee, Guarantee)
-    checked_integer("max_sparsity", max_sparsity, 1, MAX_SPARSITY)
     plan = SparseMWPlan(
         guarantee=guarantee,
         num_records=num_records,

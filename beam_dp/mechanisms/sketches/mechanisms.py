@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from beam_dp.checks import check_choice, checked_integer, checked_number
 from beam_dp.errors import InputError
-from beam_dp.flags.flag import number, option
+from beam_dp.flags.flag import check_options, number, option
 from beam_dp.mechanisms.checks import CALIBRATION, Calibration, check_calibration
 from beam_dp.mechanisms.sketches.plan import (
     NUM_ROWS,
@@ -178,7 +178,8 @@ class CountSketch(SparseMechanism):
 
     def __post_init__(self) -> None:
         check_width(self.projection_width)
-        if checked_integer("num_rows", self.num_rows, 1, 63, ", and odd") % 2 == 0:
+        check_options(self)
+        if self.num_rows % 2 == 0:
             condition = "must be odd, from 1 to 63: estimates are medians of rows"
             raise InputError("num_rows", self.num_rows, condition)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
@@ -333,13 +334,18 @@ class HybridSketch(SparseMechanism):
     num_rows: int = dataclasses.field(default=1, metadata=NUM_ROWS)
     histogram_share: float = dataclasses.field(
         default=0.3,
-        metadata=option("hybrid: the histogram's share of epsilon, > 0 and < 1", "A", number),
+        metadata=option(
+            "hybrid: the histogram's share of epsilon, > 0 and < 1",
+            "A",
+            number,
+            limits={"above": 0, "below": 1},
+        ),
     )
     name: ClassVar[str] = "hybrid_sketch"
 
     def __post_init__(self) -> None:
         CountSketch(self.projection_width, self.num_rows)
-        checked_number("histogram_share", self.histogram_share, above=0, below=1)
+        check_options(self)
 
     @property
     def width_step(self) -> int:

@@ -50,7 +50,10 @@ SIZE = option(
     limits={"least": 1, "most": MAX_PROJECTION_WIDTH},
 )
 NUM_ROWS = option(
-    "count_sketch and hybrid: the number of rows of the sketch, an odd number", "S", integer
+    "count_sketch and hybrid: the number of rows of the sketch, an odd number",
+    "S",
+    integer,
+    limits={"least": 1, "most": 63, "note": ", and odd"},
 )
 # The variance needs pairwise independent buckets and four-wise independent signs.
 INDEPENDENCE = 8

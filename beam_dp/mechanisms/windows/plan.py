@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ from beam_dp.releases.synthetic_database.measured_tables import (
     unbiased_tables,
 )
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+from beam_dp.releases.windows.horizon_files import HorizonCard
 from beam_dp.releases.windows.release import Level, WindowTables, check_subsets
 from beam_dp.releases.windows.verify import level_steps
 from beam_dp.secret.summaries.histogram import Marginals
@@ -493,3 +494,21 @@ def _keeps(loss: Loss, promise: Guarantee) -> bool:
     if loss.mu is not None and loss.mu <= discrete_gaussian_mu(promise.epsilon, delta):
         return True
     return loss.rho is not None and loss.rho <= zcdp_rho(promise.epsilon, delta)
+
+
+WindowsPlan = WindowTablesPlan | WindowDatabasesPlan
+
+
+def horizon_card(
+    plan: WindowsPlan, source: Mapping[str, Any] | None = None, *, replayable: bool
+) -> HorizonCard:
+    """Returns the content of ``horizon.json``; ``source`` must be the same after a restart."""
+    return HorizonCard(
+        horizon=plan.horizon,
+        unit=plan.unit,
+        guarantee=plan.guarantee,
+        workload=plan.workload,
+        plan=plan.public,
+        source=source or {},
+        replayable=replayable,
+    )

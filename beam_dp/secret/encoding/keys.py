@@ -6,14 +6,18 @@ other records are read.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from beam_dp.domain.texts import KeyType, integer_key, plain_integers
+from beam_dp.checks import check_choice
+from beam_dp.domain.texts import KEY_TYPES, KeyType, integer_key, plain_integers
+from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey, universe_elements
+from beam_dp.queries.sparse import KEY_RULE
 from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.canonical import canonical_bytes
 from beam_dp.secret.encoding.layouts import Mask, as_bytes, by_values, gather, not_null
@@ -23,6 +27,44 @@ from beam_dp.secret.encoding.units import SHORT_BYTES, unit_fingerprints
 MAX_LISTED_BYTES = 256
 _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.bool_)
 _NOTHING_NAMED = _NOTHING[0], np.zeros((2, 0), np.uint64), _NOTHING[1]
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyColumns:
+    """The columns that contain keys and weights. Public.
+
+    Args:
+        key: the column of keys.
+        key_type: the type of the keys: ``text``, ``bytes`` or ``integer`` (see
+            ``encoding.keys.key_elements``).
+        weight: the column of whole-number weights; None if every record has weight 1.
+        list_keys: whether a release of counts lists the texts of its keys, up to 256 bytes long. A
+            key is only listed if the count of its own text was released.
+
+    Raises:
+        InputError: if the type is unknown, key and weight are the same column, or integers are to
+            be listed.
+    """
+
+    key: str
+    key_type: KeyType = "text"
+    weight: str | None = None
+    list_keys: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("key_type", self.key_type, KEY_TYPES)
+        if self.list_keys and self.key_type == "integer":
+            condition = "must be of text or bytes: every release of counts contains its integers"
+            raise InputError("list_keys", True, condition)
+        if self.weight == self.key:
+            raise InputError("weight", self.weight, "must be another column than the key's")
+
+    def stated(self) -> dict[str, str | bool | None]:
+        """Returns the entries of a card about the columns and the rule for reading keys."""
+        fields = {**dataclasses.asdict(self), "rule": KEY_RULE}
+        if not self.list_keys:
+            del fields["list_keys"]
+        return fields
 
 
 def key_texts(chunk: pa.Array) -> pa.Array:

@@ -13,16 +13,17 @@ import pyarrow as pa
 from apache_beam.utils.windowed_value import WindowedValue
 from numpy.typing import NDArray
 
-from beam_dp.checks import check_choice
-from beam_dp.domain.texts import KEY_TYPES, KeyType
 from beam_dp.domain.universe import Domain
-from beam_dp.errors import InputError
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.queries.sparse import KEY_RULE
 from beam_dp.secret.encoding.batch import KeyBatch, from_bytes
 from beam_dp.secret.encoding.contributions import split_by_unit
-from beam_dp.secret.encoding.keys import clamped_numbers, key_elements, named_key_elements
+from beam_dp.secret.encoding.keys import (
+    KeyColumns,
+    clamped_numbers,
+    key_elements,
+    named_key_elements,
+)
 from beam_dp.secret.encoding.open_values import OpenColumns, ValueWords, encode_values, kept_values
 from beam_dp.secret.encoding.records import EncodedBatch, column_of
 from beam_dp.secret.encoding.units import mix, unit_fingerprints
@@ -53,44 +54,6 @@ KEYS, TEXTS = "keys", "texts"
 _SHARD_ELEMENTS = 2**18
 _BUFFERED_RECORDS = 2**20
 _PARTITIONS = 256
-
-
-@dataclasses.dataclass(frozen=True)
-class KeyColumns:
-    """The columns that contain keys and weights. Public.
-
-    Args:
-        key: the column of keys.
-        key_type: the type of the keys: ``text``, ``bytes`` or ``integer`` (see
-            ``encoding.keys.key_elements``).
-        weight: the column of whole-number weights; None if every record has weight 1.
-        list_keys: whether a release of counts lists the texts of its keys, up to 256 bytes long. A
-            key is only listed if the count of its own text was released.
-
-    Raises:
-        InputError: if the type is unknown, key and weight are the same column, or integers are to
-            be listed.
-    """
-
-    key: str
-    key_type: KeyType = "text"
-    weight: str | None = None
-    list_keys: bool = False
-
-    def __post_init__(self) -> None:
-        check_choice("key_type", self.key_type, KEY_TYPES)
-        if self.list_keys and self.key_type == "integer":
-            condition = "must be of text or bytes: every release of counts contains its integers"
-            raise InputError("list_keys", True, condition)
-        if self.weight == self.key:
-            raise InputError("weight", self.weight, "must be another column than the key's")
-
-    def stated(self) -> dict[str, str | bool | None]:
-        """Returns the entries of a card about the columns and the rule for reading keys."""
-        fields = {**dataclasses.asdict(self), "rule": KEY_RULE}
-        if not self.list_keys:
-            del fields["list_keys"]
-        return fields
 
 
 class EncodeKeys(beam.PTransform):

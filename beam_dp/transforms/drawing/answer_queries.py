@@ -32,11 +32,12 @@ from beam_dp.queries.sparse import SparseQueries
 from beam_dp.releases.kinds import release_from_bytes, release_to_bytes
 from beam_dp.releases.synthetic_database.release import SyntheticDatabase
 from beam_dp.secret.encoding.batch import KeyWords
+from beam_dp.secret.encoding.keys import KeyColumns
 from beam_dp.secret.summaries.histogram import Histogram, HistogramAccumulator
 from beam_dp.secret.summaries.sparse_counts import ElementCounts, KeyCounts
 from beam_dp.transforms.answers import AnswerBatch, Row, answer_batches, each_query
 from beam_dp.transforms.counting import count_keys, summarise
-from beam_dp.transforms.counting.count_keys import EncodeKeys, KeyColumns
+from beam_dp.transforms.counting.count_keys import EncodeKeys
 from beam_dp.transforms.counting.limit_contributions import limited
 from beam_dp.transforms.drawing import one_worker
 from beam_dp.transforms.job_page import ShowsPromise, show_setup, withhold_messages

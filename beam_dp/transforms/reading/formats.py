@@ -13,14 +13,14 @@ import itertools
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import IO, Any, Protocol, cast
+from typing import IO, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet
 from apache_beam.io.filesystem import CompressionTypes
 from apache_beam.io.filesystems import FileSystems
 
-from beam_dp.domain.schemas.file_kinds import Decompressed, compression_of, format_name
+from beam_dp.domain.schemas.file_kinds import compression_of, content_of, format_name
 from beam_dp.secret.encoding.layouts import ColumnType
 from beam_dp.threads import in_order
 from beam_dp.transforms.job_page import FileError, ReadError
@@ -29,9 +29,8 @@ from beam_dp.transforms.job_page import FileError, ReadError
 @contextlib.contextmanager
 def open_file(path: str, *, decompress: bool) -> Iterator[IO[bytes]]:
     """Opens a file on any filesystem of Beam; with ``decompress``, decompresses by extension."""
-    compression = compression_of(path) if decompress else None
     with FileSystems.open(path, compression_type=CompressionTypes.UNCOMPRESSED) as file:
-        yield file if compression is None else cast(IO[bytes], Decompressed(file, compression))
+        yield content_of(file, path) if decompress else file
 
 
 # Names and types of columns; None if the file declares no type.

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import os
 import re
-import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -26,6 +25,7 @@ from beam_dp.flags.shared import FILE_TIME
 from beam_dp.secret.encoding.layouts import NEED_TIMES, ColumnType, nearest_column, unfit
 from beam_dp.secret.encoding.records import EncodedBatch
 from beam_dp.storage.open import bucket_of
+from beam_dp.storage.store import plain_path
 from beam_dp.transforms.job_page import (
     READ,
     FileError,
@@ -37,7 +37,6 @@ from beam_dp.transforms.job_page import (
 from beam_dp.transforms.reading.formats import FORMATS, Wanted, format_of
 from beam_dp.transforms.reading.records import LINES, RecordSource, takers_of
 
-_FILE = "file://"
 _WILD = r"[*?\[]"
 _HERE = os.path.join(os.curdir, "")
 # Filesystems, in addition to buckets, whose file times are reliable. On other filesystems, such as
@@ -54,16 +53,6 @@ def plain_pattern(pattern: str) -> str:
         example = os.path.join(path, _pattern_in(path))
         raise InputError("input", pattern, f"is a folder; must match files, as {example!r} does")
     return path
-
-
-def plain_path(argument: str, path: str) -> str:
-    """Returns the local path of a ``file:///PATH`` URL; returns other paths unchanged."""
-    if not path.lower().startswith(_FILE):
-        return path
-    local = urllib.parse.unquote(path[len(_FILE) :]).removeprefix("localhost")
-    if not local.startswith("/"):
-        raise InputError(argument, path, "must be file:///PATH, or a path")
-    return local
 
 
 def _pattern_in(folder: str) -> str:
