@@ -33,6 +33,7 @@ ROOMS = {
     "beam_dp/errors.py": "ground",
     "beam_dp/installed.py": "ground",
     "beam_dp/imputation.py": "in_memory",
+    "beam_dp/threads.py": "ground",
     "pipelines/*": "pipelines",
 }
 # A wing is a family of files that can be deleted with its lines in the tables. No file outside a
