@@ -1,8 +1,8 @@
 """Threads of one process, for work that lets go of the interpreter's lock.
 
 Their number is Arrow's: all cores that the process may use, or OMP_NUM_THREADS. Runners start a
-worker for every core, so a worker takes one thread unless OMP_NUM_THREADS says otherwise. Results
-come in the order of the calls, whatever the number of threads. Nothing here draws noise.
+worker for every core, so a worker takes one thread. Results come in the order of the calls,
+whatever the number of threads. Nothing here draws noise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def num_threads() -> int:
 
     program = getattr(sys.modules["__main__"], "__spec__", None)
     is_worker = program is not None and program.name.startswith("apache_beam.runners.worker.")
-    return 1 if is_worker and "OMP_NUM_THREADS" not in os.environ else int(pa.cpu_count())
+    return 1 if is_worker else int(pa.cpu_count())
 
 
 def in_parts(function: Callable[[slice], None], size: int) -> None:

@@ -56,15 +56,15 @@ def test_an_error_ends_all_calls(number):
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize(("given", "number"), [({}, "1"), ({"OMP_NUM_THREADS": "3"}, "3")])
-def test_worker_of_a_runner_takes_one_thread(given, number, tmp_path):
-    module = tmp_path / "apache_beam" / "runners" / "worker" / "main.py"
+@pytest.mark.parametrize(("package", "number"), [("worker", "1"), ("direct", "3")])
+def test_worker_of_a_runner_takes_one_thread(package, number, tmp_path):
+    module = tmp_path / "apache_beam" / "runners" / package / "main.py"
     module.parent.mkdir(parents=True)
     for folder in (module.parent, *list(module.parents)[1:3]):
         (folder / "__init__.py").touch()
     module.write_text("from beam_dp.threads import num_threads\nprint(num_threads())\n")
-    command = [sys.executable, "-m", "apache_beam.runners.worker.main"]
-    environment = {"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}", **given}
+    command = [sys.executable, "-m", f"apache_beam.runners.{package}.main"]
+    environment = {"PYTHONPATH": f"{tmp_path}:{':'.join(sys.path)}", "OMP_NUM_THREADS": "3"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert result.stdout == f"{number}\n"
 
