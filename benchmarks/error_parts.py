@@ -176,7 +176,7 @@ class Task:
         assert isinstance(plan, SelectionPlan)
         parameters = plan.parameters
         left = self.squared_mu - Fraction(parameters.attributes_mu) ** 2
-        parameters = dataclasses.replace(parameters, pairs_mu=root_down(left))
+        parameters = dataclasses.replace(parameters, pairs_mu=root_down(left), choice_share=0.0)
         free = dataclasses.replace(plan, parameters=parameters)
         return free.release(self.tables, FreeSelection(parameters.score_scale))
 

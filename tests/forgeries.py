@@ -202,6 +202,7 @@ ALLOWED = (
     (r"parameters\.(selection|measurement)_scale", MORE, "more noise, and stated once"),
     (r"parameters\.distribution", "discrete_laplace", "other noise that keeps it, too"),
     (r"parameters\.most_choices", ".*", "the choices that were made are charged"),
+    (r"parameters\.most_by_scores", ".*", "so that choices and measurements together are charged"),
     (r"parameters\.added_share", SCALED, "no pair was added"),
     (r"parameters\.selection|plan\.choice", "exponential.*|permute_and_flip", "the same epsilon"),
     (r"noise\.#\.measured", "table|residual", "the same information"),

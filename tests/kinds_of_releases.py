@@ -23,6 +23,7 @@ from beam_dp.mechanisms.left_out import LEFT_OUT_SHARE, plan_left_out, with_left
 from beam_dp.mechanisms.linear_answers import LinearAnswersPlan
 from beam_dp.mechanisms.marginals import (
     public_prior as prior_module,
+    scores as scores_module,
     selection as selection_module,
 )
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan, StartingRecords
@@ -127,8 +128,10 @@ def with_public_records(promise: dp.Guarantee) -> Release:
 
 
 def checked(promise: dp.Guarantee) -> Release:
-    """A selection whose scores chose one pair of three, and whose last check added one."""
-    return selected(promise, num_joined=1)
+    """A selection whose scores chose one pair of three, and whose last check chose one by noise."""
+    checks = scores_module.CHECKS
+    with mock.patch.dict(checks, {2: dataclasses.replace(checks[2], most_by_scores=0)}):
+        return selected(promise, num_joined=1)
 
 
 def intervals(

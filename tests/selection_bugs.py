@@ -6,6 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 from beam_dp.mechanisms.marginals import (
@@ -13,10 +14,13 @@ from beam_dp.mechanisms.marginals import (
     scores as scores_module,
     selection as selection_module,
 )
-from beam_dp.mechanisms.marginals.scores import l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
 
 Patch = pytest.MonkeyPatch
 
+# Of these records of 3 x 2 x 2 codes one more makes the largest distance of one pair from a fit
+# larger, and that of another pair smaller: a choice then costs all that it is given.
+EITHER_WAY = np.array([1, 4, 0, 1, 7, 4, 0, 0, 1, 0, 0, 1])
 # Noisy scores below this leave all pairs out.
 LOW_SCORES = 2**9
 
@@ -56,14 +60,32 @@ def change_cost(size: int, name: str, change: Callable[[Any, Fraction], Any]) ->
     """Another result of a function of checks, for the check of the sets of one size."""
     original = getattr(selection_module, name)
 
-    def mutant(check: Any, squared_mu: Fraction) -> Any:
-        return (change if check.size == size else original)(check, squared_mu)
+    def mutant(check: Any, *others: Any) -> Any:
+        return (change if check.size == size else original)(check, *others)
 
     return lambda patch: patch.setattr(selection_module, name, mutant)
 
 
 def double(check: Any, squared_mu: Fraction) -> float:
     return 2 * scores_module.added_mu(check, squared_mu)
+
+
+def finer_cells(patch: Patch) -> None:
+    """Cells are compared in finer units than the noise of a choice."""
+    patch.setattr(
+        scores_module,
+        "largest_cell_score",
+        lambda exact, answer, grid: largest_cell_score(exact, answer, 2 * grid),
+    )
+
+
+def sums_of_cells(patch: Patch) -> None:
+    """All cells of a replacement count, at the price of the largest."""
+    patch.setattr(
+        scores_module,
+        "largest_cell_score",
+        lambda exact, answer, grid: 2 * l1_score(exact, answer, grid),
+    )
 
 
 def finer_triples(patch: Patch) -> None:
@@ -80,16 +102,22 @@ TRIPLES: dict[str, Callable[[Patch], None]] = {
     "sensitivity of a choice of a triple halved": change_budget(
         lambda b: {"triple_choice_scale": b.triple_choice_scale / 2}
     ),
-    "a check of triples for free": change_cost(3, "cost_of", lambda check, mu2: Fraction(0)),
+    "a check of triples for free": change_cost(3, "cost_of", lambda *others: Fraction(0)),
     "choices of triples for free": change_cost(
-        3, "cost_of", lambda check, mu2: Fraction(check.added_share) * mu2
+        3, "cost_of", lambda check, number, mu2: number * Fraction(check.added_share) * mu2
     ),
     "added triples with half of their noise": change_cost(3, "added_mu", double),
     "triples in finer units than the noise of a choice": finer_triples,
 }
 CHECK: dict[str, Callable[[Patch], None]] = {
-    "added pairs for free": change_cost(2, "cost_of", lambda check, mu2: Fraction(0)),
+    "sensitivity of a choice halved": change_budget(lambda b: {"choice_scale": b.choice_scale / 2}),
+    "a check for free": change_cost(2, "cost_of", lambda *others: Fraction(0)),
+    "added pairs for free": change_cost(
+        2, "cost_of", lambda check, number, mu2: number * Fraction(check.choice_share) * mu2
+    ),
     "added pairs with half of their noise": change_cost(2, "added_mu", double),
+    "cells in finer units than the noise of a choice": finer_cells,
+    "sums of cells at the price of the largest": sums_of_cells,
 }
 # The shares are known: each of these spends more of mu^2 than there is.
 PRICED: dict[str, Callable[[Patch], None]] = {

@@ -72,7 +72,8 @@ def on_trees(selected_cells: int | None = None) -> Iterator[None]:
         for name in ("MAX_ARRAY_CELLS", "MAX_CELLS"):
             patch.setattr(plan_module, name, 0)
         # Their selections are checked, though choices are blind.
-        patch.setattr(scores_module, "LARGEST_MISS", math.inf)
+        for size in scores_module.LARGEST_MISS:
+            patch.setitem(scores_module.LARGEST_MISS, size, math.inf)
         patch.setattr(scores_module, "_NUM_RECORDS", 2**10)
         if selected_cells is not None:
             patch.setattr(plan_module, "MAX_TREE_CELLS", 0)
@@ -298,22 +299,27 @@ class WithPublicRecords(MWEM):
         return plan.starting_from(StartingRecords(domain, "public", codes, counts))
 
 
-class OnePairPlan(SelectionPlan):
-    """A selection whose scores choose the first pair alone."""
+class CheckedPlan(SelectionPlan):
+    """A selection whose scores choose no pair, and whose check chooses by noise all the same."""
+
+    def _numbers(self, chosen: Sequence[Any], *others: Any) -> list[int]:
+        return super()._numbers(chosen or self.pairs[:1], *others)
 
     def release(self, *arguments: Any) -> SyntheticDatabase:
-        first = ([self.pairs[0]], [])
-        with mock.patch.object(selection_module, "choose_pairs", lambda *others: first):
+        with mock.patch.object(selection_module, "choose_pairs", lambda *others: ([], [])):
             return super().release(*arguments)
 
 
-class WithOnePair(MWEM):
-    """The mechanism of ``OnePairPlan``."""
+class WithCheck(MWEM):
+    """The mechanism of ``CheckedPlan``."""
 
     def plan(self, *arguments: Any) -> MarginalsPlan:
-        plan = super().plan(*arguments)
+        checks = scores_module.CHECKS
+        by_noise = {2: dataclasses.replace(checks[2], most_by_scores=0)}
+        with mock.patch.dict(checks, by_noise):
+            plan = super().plan(*arguments)
         fields = dataclasses.fields(plan)
-        return OnePairPlan(**{field.name: getattr(plan, field.name) for field in fields})
+        return CheckedPlan(**{field.name: getattr(plan, field.name) for field in fields})
 
 
 def plan_of(

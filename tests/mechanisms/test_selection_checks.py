@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import partial
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import selection_bugs
 from noise_sources import NoNoise, Scripted, Seeded
-from selection_bugs import LOW_SCORES
+from selection_bugs import EITHER_WAY, LOW_SCORES
 from tiny import (
     ADD,
     APPROXIMATE,
@@ -38,14 +38,13 @@ from tiny import (
 import beam_dp as dp
 from beam_dp.mechanisms.marginals import scores, selection as selection_module
 from beam_dp.mechanisms.marginals.measurements import Measurement, residual_measurements
-from beam_dp.mechanisms.marginals.pair_errors import ExpectedErrors
 from beam_dp.mechanisms.marginals.plan import MarginalsPlan
 from beam_dp.mechanisms.marginals.scores import (
     CHECKS,
     added_mu,
     candidates,
     check_budget,
-    choose_triples,
+    choose_left_out,
     is_off,
     num_choices,
     score_grid,
@@ -64,7 +63,12 @@ def names_of(axes: Axes) -> tuple[str, ...]:
     return tuple(f"a{axis}" for axis in axes)
 
 
-def far(exact: np.ndarray, answer: np.ndarray, measured: Measurement) -> float:
+def pairs_far(exact: np.ndarray, answer: np.ndarray, *_: Any) -> float:
+    """The distance of a pair from its answer: of its worst cell."""
+    return float(np.abs(exact - answer).max())
+
+
+def triples_far(exact: np.ndarray, answer: np.ndarray, measured: Measurement) -> float:
     """The distance of a triple from its answer: of all cells, without what noise would leave."""
     left = np.minimum(answer, math.sqrt(2 * measured.variance / 8 / math.pi)).sum()
     return float(np.abs(exact - answer).sum() - left)
@@ -75,16 +79,20 @@ class Check:
     """A check of a selection.
 
     ``size``: the number of attributes in a set.
+    ``moved``: by how much a record moves a score, under each relation.
     ``numbers``: how many choices there are among so many candidates.
-    ``number``: how many sets the check adds in the domain.
+    ``answers``: of a fit, some of which are above the records of ``base`` and some below.
     """
 
     size: int
+    moved: Mapping[str, int]
     numbers: Mapping[int, int]
+    least_gain: float
     domain: dp.Domain
     base: np.ndarray
     sets: list[Axes]
-    number: int
+    answers: Mapping[Axes, np.ndarray]
+    far: Callable[..., float]
     added: str
 
     def budget(self, promised: dp.Guarantee, squared_mu: Fraction) -> PlannedCheck:
@@ -97,75 +105,105 @@ class Check:
 
 PAIRS = Check(
     2,
+    {ADD: 1, REPLACE: 1},
     {0: 0, 1: 0, 2: 1, 3: 1, 7: 3, 9: 4, 10: 5, 500: 5},
+    0.02,
     domain_of(3, 2, 2),
-    np.array([1, 4, 0, 1, 7, 4, 0, 0, 1, 0, 0, 1]),
+    EITHER_WAY,
     [(0, 1), (0, 2), (1, 2)],
-    1,
+    {
+        # The first pair has more records than its answer in a cell, the last one fewer.
+        (0, 1): np.zeros((3, 2)),
+        (0, 2): np.array([[2.5, 0.0], [9.0, 1.0], [0.25, 7.25]]),
+        (1, 2): np.array([[50.0, 0.5], [5.0, 5.0]]),
+    },
+    pairs_far,
     "num_added_pairs",
 )
+# A record with a0 = 1 and a1 = 0, in place of a record with a0 = 0 and a1 = 1, makes the first
+# distance larger by 2, and the last distance smaller by 2.
+FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
 TRIPLES = Check(
     3,
+    {ADD: 1, REPLACE: 2},
     {0: 0, 1: 0, 2: 1, 3: 1, 23: 11, 25: 12, 500: 12},
+    0.04,
     domain_of(2, 2, 2, 2),
     np.array([3, 0, 1, 4, 0, 2, 5, 0, 1, 0, 0, 2, 7, 0, 1, 0]),
     [(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)],
-    2,
+    {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW},
+    triples_far,
     "num_added_triples",
 )
-# Of a fit, above some of the records and below others. A record with a0 = 1 and a1 = 0, in place of
-# a record with a0 = 0 and a1 = 1, makes the first distance larger by 2, and the last one smaller.
-FEW = np.array([50.0, 0.0]).reshape(2, 1, 1) * np.ones((2, 2, 2))
-ANSWERS = {(0, 1, 2): FEW, (0, 1, 3): np.arange(8.0).reshape(2, 2, 2) / 3, (1, 2, 3): FEW}
 each_check = pytest.mark.parametrize("check", [PAIRS, TRIPLES], ids=["pairs", "triples"])
 
 
 @each_check
-def test_check_chooses_at_most_half(check):
+def test_check_chooses_at_most_half_and_none_if_noise_is_too_strong(check):
     budget = check.budget(promise(ADD, APPROXIMATE), Fraction(1))
     assert {each: num_choices(budget, each, 1e6) for each in check.numbers} == check.numbers
+    least, most = budget.choice_scale * math.log(500) / check.least_gain, check.numbers[500]
+    numbers = [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)]
+    assert numbers == [budget.most_by_scores, most]
 
 
-def test_check_chooses_no_triples_if_noise_is_too_strong():
-    budget = TRIPLES.budget(promise(ADD, APPROXIMATE), Fraction(1))
-    least = budget.choice_scale * math.log(500) / 0.04
-    assert [num_choices(budget, 500, least * factor) for factor in (0.999, 1.001)] == [0, 12]
-
-
+@each_check
 @pytest.mark.parametrize("neighboring", [ADD, REPLACE])
 @pytest.mark.parametrize("most", [1, 2])
-def test_log_ratios_of_a_choice_have_at_most_the_paid_range(neighboring, most):
+def test_log_ratios_of_a_choice_have_at_most_the_paid_range(check, neighboring, most):
     """By the scores that the noise is handed, for all neighbours, and reached by some of them."""
-    check, guarantee = TRIPLES, promise(neighboring, APPROXIMATE, 4.0, most)
+    guarantee = promise(neighboring, APPROXIMATE, 4.0, most)
     squared_mu = Fraction(discrete_gaussian_mu(4.0, APPROXIMATE)) ** 2
     budget = check.budget(guarantee, squared_mu)
-    paid = math.sqrt(CHECKS[3].choice_share * squared_mu / (math.pi / 8))
+    paid = math.sqrt(CHECKS[check.size].choice_share * squared_mu / (math.pi / 8))
     held, laws = units(check.domain.num_cells, most), {}
     mu = added_mu(budget, squared_mu)
     measurement = {
         axes: residual_measurements(
             dp.Workload(check.domain, (names_of(axes),)), [axes], guarantee, mu
         )[0]
-        for axes in ANSWERS
+        for axes in check.answers
     }
     grid = score_grid(budget.choice_scale)
     for unit in held:
         noise, tables = Scripted([0]), check.tables(with_unit(check.base, unit))
-        chosen = choose_triples(
-            ANSWERS, tables, check.domain, budget, 1, noise, measurement.__getitem__
+        chosen = choose_left_out(
+            check.answers, tables, check.domain, budget, 1, noise, measurement.__getitem__
         )
-        assert chosen == [next(iter(ANSWERS))]
+        assert chosen == [next(iter(check.answers))]
         (draw,) = noise.draws
         assert draw.kind == "select" and draw.scale == budget.choice_scale * grid
-        distances = [
-            far(tables.marginal(names_of(axes)), answer, measurement[axes])
-            for axes, answer in ANSWERS.items()
+        far = [
+            check.far(tables.marginal(names_of(axes)), answer, measurement[axes])
+            for axes, answer in check.answers.items()
         ]
-        np.testing.assert_allclose(draw.exact / grid, distances, atol=8 / grid)
+        np.testing.assert_allclose(draw.exact / grid, far, atol=8 / grid)
         weights = np.exp((draw.exact - draw.exact.max()) / draw.scale)
         laws[unit] = np.log(weights / weights.sum())
     ranges = [np.ptp(laws[one] - laws[other]) for one, other in neighbours(held, neighboring)]
     assert 0.99 * paid < max(ranges) <= paid * (1 + 1e-9)
+
+
+def test_each_choice_takes_the_worst_remaining_pair():
+    domain = domain_of(2, 2, 2, 2, 2)
+    pairs = list(itertools.combinations(range(5), 2))
+    names = [tuple(f"a{axis}" for axis in pair) for pair in pairs]
+    tables = Histogram(domain, np.zeros(32, np.int64)).marginals(names)
+    answers = {pair: np.full((2, 2), float(number)) for number, pair in enumerate(pairs)}
+    guarantee = promise(ADD, APPROXIMATE)
+    budget = check_budget(Budget(guarantee, "gaussian", Fraction(1)), 2)
+    noise = NoNoise()
+    unused: dict[Axes, Any] = {}
+    arguments = tables, domain, budget, 5
+    chosen = choose_left_out(answers, *arguments, noise, unused.__getitem__)
+    assert chosen == pairs[:-6:-1]
+    grid = score_grid(budget.choice_scale)
+    for number, draw in enumerate(noise.draws):
+        assert draw.exact.tolist() == [grid * each for each in range(10 - number)]
+    assert len(noise.draws) == CHECKS[2].most_choices
+    # What a fit made of nothing must not raise, nor move a score.
+    broken = {pair: np.full((2, 2), np.nan) for pair in pairs}
+    assert choose_left_out(broken, *arguments, NoNoise(), unused.__getitem__) == pairs[:5]
 
 
 def test_each_choice_takes_the_worst_remaining_triple():
@@ -177,7 +215,7 @@ def test_each_choice_takes_the_worst_remaining_triple():
     answers = {axes: np.full((2, 2, 2), 10.0 + place) for place, axes in enumerate(sets)}
     tables = TRIPLES.tables(np.zeros(16))
     noise = NoNoise()
-    chosen = choose_triples(
+    chosen = choose_left_out(
         answers, tables, TRIPLES.domain, budget, 2, noise, lambda axes: measured
     )
     assert chosen == sets[:1:-1]
@@ -196,10 +234,12 @@ def plan_of_check(check: Check, neighboring: str = ADD) -> MarginalsPlan:
 @pytest.fixture
 def on_a_tree(monkeypatch, check) -> Iterator[None]:
     """A tree on which the scores chose one pair, or none; of triples, a large share of budget."""
-    chosen = check.sets[:1] if check is PAIRS else []
+    chosen = check.sets[:1] if check is PAIRS else []  # without any pair, none is checked
     monkeypatch.setattr(selection_module, "choose_pairs", lambda *arguments: (chosen, []))
     large = dataclasses.replace(CHECKS[3], choice_share=0.1, added_share=0.1)
     monkeypatch.setitem(CHECKS, 3, large)
+    by_noise = dataclasses.replace(CHECKS[2], most_by_scores=0)
+    monkeypatch.setitem(CHECKS, 2, by_noise)
     with on_trees(10):
         yield
 
@@ -250,7 +290,7 @@ def test_release_depends_on_data_only_through_noisy_values(check, on_a_tree):
     assert len(faces(check)) == 1
     plan = plan_of_check(check)
     release = plan.release(summary(plan, check.base), scripted(7, 3, LOW_SCORES)())
-    assert release.fit[check.added] == check.number
+    assert release.fit[check.added] == {2: 1, 3: 2}[check.size]
 
 
 # Pairs.
@@ -266,17 +306,19 @@ def tied() -> np.ndarray:
 
 @pytest.mark.job
 @pytest.mark.parametrize("selected_cells", [24, 2**12])
-def test_last_check_measures_badly_fitted_pair(selected_cells):
+@pytest.mark.parametrize("most_by_scores", [0, 3, 5])
+def test_last_check_measures_badly_fitted_pair(most_by_scores, selected_cells):
     """It joins where the tree has room; the others, where nothing is beyond noise, do not."""
     domain = domain_of(*[4] * 6)
     with on_trees(selected_cells), pytest.MonkeyPatch.context() as patch:
         # The scores left out all pairs but one.
         patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([(4, 5)], []))
+        patch.setitem(CHECKS, 2, dataclasses.replace(CHECKS[2], most_by_scores=most_by_scores))
         plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), 8000)
         noise = NoNoise()
         release = dp.MWEM().release(plan, summary(plan, tied()), noise)
-    assert not any(draw.is_selection for draw in noise.draws)
     has_room, most = selected_cells > 24, CHECKS[2].most_choices
+    assert sum(draw.is_selection for draw in noise.draws) == most - most_by_scores
     assert release.fit["num_added_pairs"] == most
     assert release.fit["num_joined_pairs"] == 1 + int(has_room)
     assert release.fit["num_other_pairs"] == most - has_room
@@ -286,8 +328,8 @@ def test_last_check_measures_badly_fitted_pair(selected_cells):
     assert measured[13] == ("a0", "a1") and all(len(names) == 2 for names in measured[13:])
     assert release.record_tables == tuple(measured[13 + has_room :])
     exact = tied().reshape((4,) * 6).sum(axis=(2, 3, 4, 5))
-    off = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
-    assert off < 200  # independent attributes are 1,000 off
+    far = np.abs(release.record_marginal(("a0", "a1")) - exact).max()
+    assert far < 200  # independent attributes are 1,000 off
 
 
 @pytest.mark.job
@@ -297,10 +339,11 @@ def test_last_check_changes_measured_pairs_but_no_noise_scale():
     before, added = set(), dict[tuple[str, ...], set[MeasuredTable]]()
     with on_trees(40), pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection_module, "choose_pairs", lambda *arguments: ([(4, 5)], []))
+        patch.setitem(CHECKS, 2, dataclasses.replace(CHECKS[2], most_by_scores=0))
         plan = plan_of(dp.MWEM(), workload_of(domain, 2), promise(ADD, APPROXIMATE), "noisy")
         for part in (slice(0), slice(1), slice(4), slice(1, 5)):
-            choose = partial(lambda part, expected, fitted, number: [*fitted][part], part)
-            patch.setattr(ExpectedErrors, "worst", lambda *given, choose=choose: choose(*given))
+            choose = partial(lambda part, fitted, *_: [*fitted][part], part)
+            patch.setattr(selection_module, "choose_left_out", choose)
             release = plan.release(summary(plan, np.full(domain.num_cells, 2)), Seeded(1))
             assert release.measurements is not None
             described = release.measurements.described

@@ -20,7 +20,7 @@ from beam_dp.mechanisms.intervals import windows
 from beam_dp.mechanisms.linear_answers import draw_workload_answers, plan_workload_answers
 from beam_dp.mechanisms.marginals import rounds as rounds_module, textbook_mwem as textbook_module
 from beam_dp.mechanisms.marginals.measurements import residual_query
-from beam_dp.mechanisms.marginals.scores import l1_score
+from beam_dp.mechanisms.marginals.scores import l1_score, largest_cell_score
 from beam_dp.mechanisms.sparse_vector import NumericSparse, sparse_vector_noise
 from beam_dp.models.intervals.hierarchy import tree
 from beam_dp.models.intervals.sine import SineStrategy
@@ -188,6 +188,17 @@ def test_one_record_moves_the_score_by_at_most_one_record(grid):
         for count in (0, 1, 2, 10**6, 2**40, 2**62):
             scores = [l1_score(np.array([count + more, 3]), answer, grid) for more in (0, 1)]
             assert abs(scores[0] - scores[1]) <= grid
+            assert all(0 <= each <= MAX_SCORE for each in scores)
+
+
+@pytest.mark.parametrize("grid", [1, 2**16])
+def test_one_replacement_moves_the_largest_distance_by_at_most_one_record(grid):
+    for answers in itertools.product(ODD, repeat=2):
+        answer = np.array(answers)
+        for count in (0, 1, 10**6, 2**40, 2**62):
+            held = [(count, 3), (count + 1, 3), (count, 4)]
+            scores = [largest_cell_score(np.array(each), answer, grid) for each in held]
+            assert max(scores) - min(scores) <= grid
             assert all(0 <= each <= MAX_SCORE for each in scores)
 
 

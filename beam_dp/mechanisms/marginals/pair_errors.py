@@ -114,7 +114,7 @@ class ExpectedErrors:
         error of the whole table. Of this, the furthest cell of the fit has its share.
         """
         errors = {}
-        for axes, table in fitted.items():
+        for axes, table in fitted.items() if number else ():
             away = np.abs(table - self.answers[axes])
             distance = float(away.sum())
             missed = abs(self.scores[axes] - math.hypot(self.independent[axes], distance))

@@ -1,16 +1,16 @@
 """Scores the distances between a distribution and exact tables, and chooses sets by scores.
 
-Pairs are chosen by noisy scores. A check follows a quick fit to the measurements: the fit implies a
-dependence of pairs that were left out, and where this differs most from their scores, they are
-measured, too. These scores are public, so such a choice draws nothing. A pair may join the fit if a
-cell is off by more than noise explains. Other pairs would add only noise to the fit, so only the
-records are fitted to them.
+Pairs are chosen by noisy scores. A check follows a quick fit to the measurements. The fit implies a
+dependence of pairs that were left out: where this differs most from their scores, some are also
+measured. These scores are public, so such a choice draws nothing. But sums over cells hide a cell
+that is far off, so the exponential mechanism chooses others, one at a time, by their furthest cell.
+A pair may join the fit if a cell is off by more than noise explains. Other pairs would add only
+noise to the fit, so only the records are fitted to them.
 
 Scores of pairs say nothing about triples: if one attribute is the exclusive or of two others, all
 pairs may be independent. So if the workload has marginals of three or more attributes, a check of
-triples follows, with records made from the fit. The exponential mechanism chooses triples, one at a
-time, by the distance of the exact table from the table of these records, less the noise of a
-measurement.
+triples follows, in the same way, but with records made from the fit. A triple is chosen by the
+distance of its exact table from the table of these records, less the noise of a measurement.
 """
 
 from __future__ import annotations
@@ -77,6 +77,22 @@ def l1_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -
     largest = MAX_SCORE // exact.size
     difference = np.minimum(exact, largest // grid) * grid - answer_on_grid(answer, grid, largest)
     return int(np.minimum(np.abs(difference), largest).sum())
+
+
+def largest_cell_score(exact: NDArray[np.int64], answer: NDArray[np.float64], grid: int) -> int:
+    """Returns the largest distance of a cell from its hypothetical answer, in grid units.
+
+    ``exact``: counts, >= 0, at least one cell; secret.
+    ``answer``: same shape, in records.
+    ``grid``: the number of units per record, an integer >= 1.
+
+    Privacy: one more record changes the score by at most ``grid``, up or down; so does a
+    replacement, which changes two cells by one record each. The answer must be public, as in
+    ``l1_score``. The score is from 0 to ``MAX_SCORE``.
+    """
+    on_grid = np.minimum(exact, MAX_SCORE // grid) * grid
+    difference = np.abs(on_grid - answer_on_grid(answer, grid, MAX_SCORE))
+    return min(int(difference.max()), MAX_SCORE)
 
 
 def answer_on_grid(answer: NDArray[np.float64], grid: int, largest: int) -> NDArray[np.int64]:
@@ -183,18 +199,19 @@ def _joined_and_loose(
     return joined, loose
 
 
-# What a check may choose and spend, by the number of attributes in a set. The share of an added
-# pair is about one pair's share if forty pairs are measured. Dependence that only triples show is
-# rare in tables of people, so all choices together get only 3 % of the budget.
+# What a check may choose and spend, by the number of attributes in a set. The largest acceptable
+# miss of a choice by noise is a fraction of all records. The exponential mechanism misses the worst
+# of m cells by about its scale times ln(m). On four tables of people, such a miss of pairs was
+# below 0.01 at epsilon 1; at epsilon 0.1, it was seven times as large. Scores of triples are sums
+# over cells, which are twice the total variation distance.
 #
-# The largest acceptable miss of a choice of a triple is a fraction of all records. The exponential
-# mechanism misses the worst of m triples by about its scale times ln(m). Scores are sums over
-# cells, which are twice the total variation distance.
-LARGEST_MISS = 0.04
-# The scale of choices follows from a guarantee.
+# The share of an added pair is about one pair's share if forty pairs are measured. Dependence that
+# only triples show is rare in tables of people, so all choices together get only 3 % of the budget.
+LARGEST_MISS = {2: 0.02, 3: 0.04}
+# The scales of choices follow from a guarantee.
 CHECKS = {
-    2: Check(2, most_choices=5, added_share=0.016),
-    3: Check(3, most_choices=12, added_share=0.0015, choice_share=0.001),
+    2: Check(2, 5, choice_share=0.01, choice_scale=0.0, added_share=0.016, most_by_scores=3),
+    3: Check(3, most_choices=12, choice_share=0.001, choice_scale=0.0, added_share=0.0015),
 }
 # Limits of the triples: Beam counts the exact table of each, at 2 ns per record and merged table
 # (all triples of 24 columns of 2 to 10 codes: 71 merged tables, 4 microseconds per record). A cell
@@ -225,23 +242,24 @@ def candidates(workload: Workload) -> list[Support]:
 def check_budget(budget: Budget, size: int) -> Check:
     """Returns the check of the sets of one size, given the mu^2 of the whole guarantee.
 
-    Privacy: pairs are chosen by public numbers. The score of a triple is the L1 distance of its
-    exact table from a public table, less a public number. Adding or removing a record changes the
-    score by at most 1, up or down, and a replacement by at most 2; a unit with k records k times as
-    much. So a choice has the range 2 k / scale, or 4 k / scale, and the mu of that range
-    (``range_mu``); the squares of this mu and of the measurement's mu add up.
+    Privacy: the score of a pair is the largest distance of a cell from its public answer. Adding or
+    removing a record changes the score by at most 1, up or down; so does a replacement, which
+    changes two cells by 1 each. The score of a triple is the L1 distance of its exact table from a
+    public table, less a public number; a replacement changes it by at most 2. A unit with k records
+    changes a score k times as much. So a choice has the range 2 k / scale, or 4 k / scale, and the
+    mu of that range (``range_mu``); the squares of this mu and of the measurement's mu add up.
     """
     check, unit = CHECKS[size], budget.guarantee
-    if not check.choice_share:
-        return check
+    moved = 1 if size == 2 else unit.neighboring.num_moved
     choice = budget.part(check.choice_share)
-    scale = choice.selection_scale(unit.neighboring.num_moved * unit.max_records_per_unit)
+    scale = choice.selection_scale(moved * unit.max_records_per_unit)
     return dataclasses.replace(check, choice_scale=scale)
 
 
-def cost_of(check: Check, squared_mu: Fraction) -> Fraction:
-    """Returns the mu^2 of a choice and of the measurement that follows the choice."""
-    return (Fraction(check.choice_share) + Fraction(check.added_share)) * squared_mu
+def cost_of(check: Check, number: int, squared_mu: Fraction) -> Fraction:
+    """Returns the mu^2 of some choices and of the measurements that follow them."""
+    by_noise = check.num_by_noise(number) * Fraction(check.choice_share)
+    return (by_noise + number * Fraction(check.added_share)) * squared_mu
 
 
 def added_mu(check: Check, squared_mu: Fraction) -> float:
@@ -251,11 +269,12 @@ def added_mu(check: Check, squared_mu: Fraction) -> float:
 
 def num_choices(check: Check, num_candidates: int, num_records: float) -> int:
     """Returns the number of candidates that may be chosen, at most half of the candidates."""
-    # Returns 0 if choices would be almost random: the budget is then better spent on the selected
-    # pairs.
+    # No noise chooses if its choices would be almost random: the budget is then better spent on the
+    # selected pairs.
     number = min(check.most_choices, num_candidates // 2)
-    if number and check.choice_scale * math.log(num_candidates) > LARGEST_MISS * num_records:
-        return 0
+    miss = LARGEST_MISS[check.size] * num_records
+    if check.num_by_noise(number) and check.choice_scale * math.log(num_candidates) > miss:
+        return check.most_by_scores
     return number
 
 
@@ -295,7 +314,7 @@ def fitted_tables(
     return {axes: counted[marginal] * scale for axes, marginal in zip(sets, names, strict=True)}
 
 
-def choose_triples(
+def choose_left_out(
     answers: Mapping[Support, NDArray[np.float64]],
     marginals: Marginals,
     domain: Domain,
@@ -304,11 +323,11 @@ def choose_triples(
     noise: NoiseSource,
     measurement: Callable[[Support], Measurement],
 ) -> list[Support]:
-    """Chooses triples, one at a time, in which the fit is far from the exact table.
+    """Chooses sets, one at a time, in which the fit is far from the exact table.
 
     ``answers``: the fitted tables of all candidates, in records.
-    ``marginals``: the exact tables, which include these triples; secret.
-    ``measurement``: returns the measurement of a triple if it is chosen.
+    ``marginals``: the exact tables, which include these sets; secret.
+    ``measurement``: returns the measurement of a set if it is chosen.
 
     Privacy: each choice costs the budget of ``check_budget``. The answers must be public.
     """
@@ -316,6 +335,9 @@ def choose_triples(
     scores = {}
     for axes, answer in answers.items():
         exact = marginals.marginal(names_of(domain, axes))
+        if check.size == 2:
+            scores[axes] = largest_cell_score(exact, answer, grid)
+            continue
         deviation = math.sqrt(measurement(axes).variance * freedoms(answer.shape) / answer.size)
         # The error after the measurement, from public numbers, as in ``choose_pairs``.
         left = float(np.minimum(answer, MEAN_ABSOLUTE * deviation).sum())

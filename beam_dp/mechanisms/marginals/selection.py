@@ -37,8 +37,8 @@ from beam_dp.mechanisms.marginals.scores import (
     added_mu,
     candidates,
     check_budget,
+    choose_left_out,
     choose_pairs,
-    choose_triples,
     cost_of,
     deviations_of,
     fitted_tables,
@@ -103,7 +103,10 @@ def selection_budget(
         attributes_mu=budget.part(_ATTRIBUTES_SHARE).level,
         pairs_mu=budget.part(_PAIRS_SHARE).level,
         most_choices=pairs.most_choices,
+        choice_share=pairs.choice_share,
+        choice_scale=pairs.choice_scale,
         added_share=pairs.added_share,
+        most_by_scores=pairs.most_by_scores,
     )
     if triple_cells:
         parameters = dataclasses.replace(
@@ -171,7 +174,7 @@ class SelectionPlan(plans.MarginalsPlan):
         ``numbers``: each check's number of choices; by default, there are no checks.
         """
         checks = zip(numbers, self.parameters.checks, strict=False)
-        spent = sum(number * cost_of(check, self.squared_mu) for number, check in checks)
+        spent = sum(cost_of(check, number, self.squared_mu) for number, check in checks)
         mu = root_down(Fraction(self.parameters.pairs_mu) ** 2 - spent)
         supports = [axes for axes in closure_of([*pairs, *_singles(self.domain)]) if axes]
         return residual_measurements(self.workload, supports, self.guarantee, mu)
@@ -260,12 +263,17 @@ class SelectionPlan(plans.MarginalsPlan):
             if number:
                 sets = _with_singles(domain, joined)
                 fitted = fitted_tables(self, sets, measurements, tables, left_out)
-            if check.size == 2:
-                added = expected.worst(fitted, number)
-            else:
-                added = choose_triples(
-                    fitted, marginals, domain, check, number, noise, self._added_measurement
-                )
+            added = expected.worst(fitted, min(number, check.most_by_scores))
+            others = {axes: fitted[axes] for axes in fitted if axes not in added}
+            added += choose_left_out(
+                others,
+                marginals,
+                domain,
+                check,
+                number - len(added),
+                noise,
+                self._added_measurement,
+            )
             measure(step, [self._added_measurement(axes) for axes in added])
             # The last measurements are of these sets. Other sets are left to the records.
             for place, axes in enumerate(added, len(tables) - len(added)):
@@ -326,8 +334,7 @@ def plan_selection(
     )
     scales = [parameters.score_scale, parameters.prior_scale]
     for check in parameters.checks:
-        if check.choice_scale:
-            scales.append(check.choice_scale * score_grid(check.choice_scale))
+        scales.append(check.choice_scale * score_grid(check.choice_scale))
     check_noise(guarantee, [*scales, *(table.scale for table in plan.most_measured)])
     # The grid is finest if a single measurement gets the whole budget.
     plans.check_sums(num_records, (*attributes, *plan._pair_measurements([])))

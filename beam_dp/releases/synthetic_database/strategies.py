@@ -318,26 +318,31 @@ class Textbook(Strategy):
 class Check:
     """A check that chooses and adds sets of attributes, and what it may spend.
 
-    ``added_share, choice_share``: fractions of mu^2 for measuring a chosen set and for a choice.
-    ``choice_scale``: the scale of the exponential mechanism, in records; 0 if choices are public.
+    ``choice_scale``: the scale of the exponential mechanism, in records.
+    ``choice_share, added_share``: fractions of mu^2 for a choice and for measuring the chosen set.
+    ``most_by_scores``: how many of the first choices follow from published scores alone.
     """
 
     size: int  # the number of attributes of a set: 2 or 3
     most_choices: int
+    choice_share: float
+    choice_scale: float
     added_share: float
-    choice_share: float = 0.0
-    choice_scale: float = 0.0
+    most_by_scores: int = 0
 
     @property
     def added(self) -> str:
         """The name of the number of added sets, in a card's statements about the fit."""
         return "num_added_pairs" if self.size == 2 else "num_added_triples"
 
+    def num_by_noise(self, number: int) -> int:
+        """Returns how many of some choices noise makes."""
+        return max(number - self.most_by_scores, 0)
+
     def step(self, guarantee: Guarantee, number: int = 1) -> Step:
-        """Returns the step of some choices."""
-        # Version 0.1.0 chose pairs by the largest distance of a cell. A record, even one that
-        # replaces another, moves this distance by at most 1. The score of a triple is a sum over
-        # cells; a replacement moves two cells.
+        """Returns the step of some choices that noise makes."""
+        # A record, even one that replaces another, moves the largest distance of a cell of a pair
+        # by at most 1. The score of a triple is a sum over cells; a replacement moves two cells.
         moved = 1 if self.size == 2 else guarantee.neighboring.num_moved
         what = "choose a pair that was left out" if self.size == 2 else "choose a triple"
         k = guarantee.max_records_per_unit
@@ -364,10 +369,11 @@ class Selection(Strategy):
     score_scale: float  # in units of 1 / ``score_grid``
     attributes_mu: float
     pairs_mu: float
-    most_choices: int  # for this and the next three, see ``Check``
+    most_choices: int  # for this and the next four, see ``Check``
+    choice_share: float
+    choice_scale: float
     added_share: float
-    choice_share: float = 0.0
-    choice_scale: float = 0.0
+    most_by_scores: int = 0
     num_triples: int = 0  # that may be chosen
     num_triple_cells: int = 0
     most_triple_choices: int = 0
@@ -387,6 +393,7 @@ class Selection(Strategy):
             choice_share=self.choice_share,
             choice_scale=self.choice_scale,
             added_share=self.added_share,
+            most_by_scores=self.most_by_scores,
         )
         if not self.num_triples:
             return (pairs,)
@@ -421,10 +428,7 @@ class Selection(Strategy):
         triples = self.num_triple_cells, self.most_triple_choices, self.triple_choice_scale
         if not self.num_triples and any((*triples, self.triple_choice_share)):
             raise InputError("parameters.num_triples", None, "must be stated")
-        for check in self.checks:
-            if bool(check.choice_share) != bool(check.choice_scale):
-                condition = "must be stated with choice_share, and only with it"
-                raise InputError("parameters.choice_scale", check.choice_scale, condition)
+        checked_integer("most_by_scores", self.most_by_scores, 0)
         for name, value in self.to_json().items():
             if name.endswith("_share"):
                 checked_number(name, value, above=0, below=1)
@@ -458,7 +462,8 @@ class Selection(Strategy):
             if drawn.fit is not None:
                 number = checked_integer(check.added, drawn.fit.get(check.added), 0)
                 figures.at_least("choices of a check", check.most_choices, number)
-            choices += [check.step(guarantee, number)] if number and check.choice_scale else []
+            by_noise = check.num_by_noise(number)
+            choices += [check.step(guarantee, by_noise)] if by_noise else []
         # Choices and measurements share a mu^2. Noise splits it, so all of it is charged, in rho
         # too.
         whole = Fraction(self.attributes_mu) ** 2 + Fraction(self.pairs_mu) ** 2
@@ -504,9 +509,8 @@ class Selection(Strategy):
         for check in self.checks:
             if drawn.fit is not None:
                 _added_figures(check, drawn, tables, float(whole) * check.added_share, figures)
-            if check.choice_scale:
-                step = check.step(drawn.guarantee)
-                spent.append((f"choice_share, {step.what}", check.choice_share, step))
+            step = check.step(drawn.guarantee)
+            spent.append((f"choice_share, {step.what}", check.choice_share, step))
         spent += [(name, shares[name], step) for name, step in scores.items()]
         for name, share, step in spent:
             squared_mu, epsilon = step.loss.mu_squared, step.loss.epsilon or _ZERO

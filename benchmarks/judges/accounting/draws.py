@@ -229,11 +229,12 @@ def _selection(kind: str, promise: Guarantee, rng: random.Random) -> Drawn:
     # What is measured may cost the rest of a mu^2 that choices are paid from, too.
     squares = stated["attributes_mu"] ** 2 + stated["pairs_mu"] ** 2
     whole = stated["attributes_mu"] ** 2 / stated["attributes_share"]
-    times = stated.get("most_triple_choices", 0)
-    if times:
-        epsilon = 2 * moved * k / stated["triple_choice_scale"]
-        laws.append(choice(epsilon, times, is_bounded_range=True))
-        squares -= times * whole * stated["triple_choice_share"]
+    for name, most, change in (("", "most_choices", 1), ("triple_", "most_triple_choices", moved)):
+        times = stated.get(most, 0) - (0 if name else stated.get("most_by_scores", 0))
+        if times:
+            epsilon = 2 * change * k / stated[f"{name}choice_scale"]
+            laws.append(choice(epsilon, times, is_bounded_range=True))
+            squares -= times * whole * stated[f"{name}choice_share"]
     laws.append(noise("discrete_gaussian", 1.0, [math.sqrt(squares)], is_whole=False))
     return _drawn(kind, plan, laws)
 

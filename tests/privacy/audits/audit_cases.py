@@ -31,7 +31,7 @@ from tiny import (
     ADD,
     PURE,
     REPLACE,
-    WithOnePair,
+    WithCheck,
     WithPublicRecords,
     domain_of,
     largest_share,
@@ -169,17 +169,16 @@ OVER_A_TREE: dict[str, Any] = {
     "base": (60, 1) + (0,) * 10,
     "is_dear": True,
 }
+# Some pairs are closer to the fit with a record that others are farther with.
+CHECKED = {
+    **OVER_A_TREE,
+    "base": tuple(selection_bugs.EITHER_WAY.tolist()),
+    "high": selection_bugs.LOW_SCORES,
+}
 TWO_EACH: dict[str, Any] = {"most": 2, "epsilon": 1.0}
 TWO_OVER_A_TREE = {**OVER_A_TREE, **TWO_EACH, "sizes": (2, 2, 2), "tree_cells": 6}
 TWO_OVER_A_TREE["base"] = (60, 1) + (0,) * 6
-# All pairs are left out.
-TRIPLES: dict[str, Any] = {
-    **OVER_A_TREE,
-    "high": selection_bugs.LOW_SCORES,
-    "sizes": (2, 2, 2, 2),
-    "ways": 3,
-    "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2,
-}
+TRIPLES = {**CHECKED, "sizes": (2, 2, 2, 2), "ways": 3, "base": (3, 0, 1, 4, 0, 2, 5, 0) * 2}
 ROUNDS, SLOWLY = MWEM(num_rounds=2), MWEM(num_rounds="annealed")
 MECHANISMS: dict[str, list[Case]] = {
     "laplace": both(Laplace(), PURE),
@@ -202,7 +201,7 @@ MECHANISMS: dict[str, list[Case]] = {
     ],
     "mwem selection, noisy total": [case(MWEM(), ADD, DELTA, **OVER_A_TREE, **NOISY)],
     "mwem selection, public records": both(WithPublicRecords(), DELTA, **OVER_A_TREE),
-    "mwem selection, checked": both(WithOnePair(), DELTA, **OVER_A_TREE),
+    "mwem selection, checked": both(WithCheck(), DELTA, **CHECKED),
     "mwem selection, triples": [case(MWEM(), ADD, DELTA, **TRIPLES)],
     "mwem rounds over a tree": both(ROUNDS, PURE, **OVER_A_TREE),
     "mwem rounds over a tree, delta": both(ROUNDS, DELTA, **OVER_A_TREE),
@@ -311,7 +310,7 @@ def of_selection(name: str, replaces: bool) -> dict[str, Bug]:
         found |= {
             bug: apply
             for bug, apply in selection_bugs.CHECK.items()
-            if not (replaces and bug == "added pairs with half of their noise")
+            if not (replaces and bug.startswith("added"))
         }
     return found
 
