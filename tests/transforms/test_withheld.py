@@ -41,6 +41,7 @@ UNGUARDED = {
     "released_rows.self.rows": "sees committed releases",
     "writing._Divide.process": "sees a release",
     "writing._WriteFile.process": "sees rows that are public",
+    "writing._WriteFile.finish_bundle": "sees rows that are public",
     "writing._Commit.process": "sees a release",
     "answers._WriteRun.process": "sees answers that are public",
     "answers._WriteBatch.process": "sees answers that are public",
