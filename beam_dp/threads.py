@@ -89,8 +89,10 @@ class Calls(Generic[Item, Result]):
         self.end()
 
     def end(self) -> None:
-        """Waits for the calls that run, and drops the others."""
+        """Drops the calls that do not run yet."""
+        # The garbage collector may call this for a generator that nobody reads, in a thread that
+        # starts and holds the lock which a thread needs to end: waiting would never end.
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None
         self._pending.clear()

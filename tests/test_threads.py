@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
+from patience import wait_for
 from release_examples import release_of
 from tiny import domain_of
 
@@ -49,11 +50,22 @@ def test_an_error_ends_all_calls(number):
     before = threading.active_count()
     with pytest.raises(ZeroDivisionError):
         list(in_order(lambda item: 1 / (item - 3), range(50)))
-    assert threading.active_count() == before
+    wait_for("the threads to end", lambda: threading.active_count() == before)
     calls = Calls(lambda item: item + 1)
     assert [*calls.add(1), *calls.add(2), *calls.rest(), *calls.add(3), *calls.rest()] == [2, 3, 4]
     calls.end()
-    assert threading.active_count() == before
+    wait_for("the threads to end", lambda: threading.active_count() == before)
+
+
+def test_a_generator_that_nobody_reads_waits_for_no_call():
+    """The garbage collector may end it, in a thread that must not wait for others."""
+    pa.set_cpu_count(2)
+    before, may_end = threading.active_count(), threading.Event()
+    results = in_order(lambda item: item == 0 or may_end.wait(), range(2))
+    assert next(results) is True
+    results.close()
+    may_end.set()
+    wait_for("the threads to end", lambda: threading.active_count() == before)
 
 
 @pytest.mark.parametrize(("package", "number"), [("worker", "1"), ("direct", "3")])
