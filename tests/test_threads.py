@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pytest
-from patience import wait_for
+from patience import HANG_SECONDS, wait_for
 from release_examples import release_of
 from tiny import domain_of
 
@@ -60,9 +60,17 @@ def test_an_error_ends_all_calls(number):
 def test_a_generator_that_nobody_reads_waits_for_no_call():
     """The garbage collector may end it, in a thread that must not wait for others."""
     pa.set_cpu_count(2)
-    before, may_end = threading.active_count(), threading.Event()
-    results = in_order(lambda item: item == 0 or may_end.wait(), range(2))
-    assert next(results) is True
+    before, runs, may_end = threading.active_count(), threading.Event(), threading.Event()
+
+    def call(item: int) -> int:
+        if item:
+            runs.set()
+            may_end.wait(HANG_SECONDS)
+        return item
+
+    results = in_order(call, range(2))
+    assert next(results) == 0
+    runs.wait(HANG_SECONDS)
     results.close()
     may_end.set()
     wait_for("the threads to end", lambda: threading.active_count() == before)
