@@ -90,8 +90,9 @@ class Calls(Generic[Item, Result]):
 
     def end(self) -> None:
         """Drops the calls that do not run yet."""
-        # The garbage collector may call this for a generator that nobody reads, in a thread that
-        # starts and holds the lock which a thread needs to end: waiting would never end.
+        # The garbage collector may call this for an abandoned generator, inside a thread that is
+        # starting. That thread holds a lock which other threads need to end, so waiting for them
+        # would be a deadlock.
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
         self._pool = None

@@ -6,7 +6,7 @@ cuts tables to a few random rows, other rows for every draw, and releases them t
 guarantee: for the workload of all pairs, and for that of single attributes. It prints the total
 variation of the released records, averaged over all pairs, each as a mean over the draws with its
 standard error. The number of records is public unless ``--noisy_num_records`` is given. ``--label
-before`` adds a word to the rows, to record an older version of the package beside the newest one.
+before`` marks the rows, so that one file can hold the figures of two versions of the package.
 """
 
 from __future__ import annotations

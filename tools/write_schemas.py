@@ -75,7 +75,7 @@ _WORDS = {
     "guarantee": "The guarantee of this release and of earlier stages that it states.",
     "epsilon": "The privacy loss.",
     "delta": "The probability of a larger loss; 0 in pure differential privacy.",
-    "neighboring": "What may differ between two data sets that nobody can tell apart.",
+    "neighboring": "How the two data sets differ that the guarantee makes hard to distinguish.",
     "privacy_unit": "The column whose values are protected with all their records, or record.",
     "max_records_per_unit": "The largest number of records that are used of a unit.",
     "domain": "The public declaration of the columns.",

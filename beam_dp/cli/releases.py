@@ -36,10 +36,10 @@ _FAR = 3.0  # in standard errors
 
 def _describe(options: argparse.Namespace) -> None:
     """Prints the guarantee and settings of a release, its card, or records for registers."""
-    chosen = [flag.name for flag in _FORMS if getattr(options, flag.name) is not None]
-    if len(chosen) > 1:
-        raise FlagError(f"--{chosen[1]} must not be given with --{chosen[0]}")
-    if chosen == [_SCHEMA.name]:
+    forms = [flag.name for flag in _FORMS if getattr(options, flag.name) is not None]
+    if len(forms) > 1:
+        raise FlagError(f"--{forms[1]} must not be given with --{forms[0]}")
+    if forms == [_SCHEMA.name]:
         check_texts((_SCHEMA,), {_SCHEMA.name: options.schema})
         file = resources.files("beam_dp.views") / f"{options.schema}.schema.json"
         print(file.read_text("utf-8"), end="")

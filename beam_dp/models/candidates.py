@@ -141,11 +141,11 @@ class CandidateBasis(FactoredBasis):
         marginals = [np.empty(0)] * len(self.sets)
         others = np.flatnonzero(values)  # a change of records concerns few candidates
         few = others if len(others) < len(values) // 2 else slice(None)
-        chosen = values[few]
+        weights = values[few]
 
         def sum_down(part: slice) -> None:
             for group in self._groups[part]:
-                sums: NDArray[Any] = np.bincount(group.cells[few], chosen, math.prod(group.shape))
+                sums: NDArray[Any] = np.bincount(group.cells[few], weights, math.prod(group.shape))
                 summed = group.cascade.sum_down(sums.reshape(group.shape))
                 for number, axes, table in zip(group.numbers, group.tables, summed, strict=True):
                     marginals[number] = table.transpose(

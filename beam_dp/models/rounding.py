@@ -205,8 +205,8 @@ _SPARSE = 16
 _MAX_HALVINGS = 10
 # The search ends after a sweep that lowers the squared error by less than this share.
 _LEAST_GAIN = 0.05
-# The weight of squared excess, beside the weight of squared errors: with it, the tables of a few
-# attributes no longer outvote a table that was measured.
+# The weight of the squared error beyond the slack, relative to that of all squared errors. It keeps
+# measured tables from being outweighed by the other tables of the same attributes.
 _EXCESS_WEIGHT = 4.0
 
 

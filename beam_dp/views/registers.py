@@ -161,5 +161,6 @@ def _mechanisms(release: AnyRelease) -> str:
     kinds = dict.fromkeys(noise_text(entry.get("distribution")) for entry in release.noise)
     noise = f" with {' and '.join(kinds)} noise" if kinds else ""
     versions = release.card.get("versions", {})
-    made = [f"{name} {versions[name]}" for name in ("beam_dp", "opendp") if name in versions]
-    return f"The mechanism {release.mechanism}{noise}{', by ' if made else ''}{' and '.join(made)}."
+    libraries = [f"{name} {versions[name]}" for name in ("beam_dp", "opendp") if name in versions]
+    by = f", by {' and '.join(libraries)}" if libraries else ""
+    return f"The mechanism {release.mechanism}{noise}{by}."

@@ -112,8 +112,9 @@ class MadeUp:
 
 def _unit_sizes(release: SyntheticDatabase, number: int, name: str) -> NDArray[np.int64]:
     """Returns the numbers of rows of made-up units that have at least ``number`` rows together."""
-    found = [below(release.directory, each, UnitCounts) for each in _FOLDERS if release.directory]
-    counts = next((each for each in found if each is not None), None)
+    place = release.directory
+    releases = (below(place, folder, UnitCounts) for folder in _FOLDERS if place)
+    counts = next((counts for counts in releases if counts is not None), None)
     if counts is None:
         return np.ones(number, np.int64)
     assert isinstance(counts.attribute, NumericAttribute)
@@ -124,8 +125,8 @@ def _unit_sizes(release: SyntheticDatabase, number: int, name: str) -> NDArray[n
     shares = (random_words(f"{name} level", number, "<u4") + 0.5) / 2**32
     levels = np.searchsorted(weights / weights[-1], shares)
     within = random_words(f"{name} size", number, "<u4") % (last - first)[levels]
-    most = release.limited_guarantee.max_records_per_unit
-    sizes: NDArray[np.int64] = np.minimum(first[levels] + within, most)
+    limit = release.limited_guarantee.max_records_per_unit
+    sizes: NDArray[np.int64] = np.minimum(first[levels] + within, limit)
     return sizes[: int(np.searchsorted(np.cumsum(sizes), number)) + 1]
 
 
