@@ -31,6 +31,12 @@ def same_number_afterwards() -> Iterator[None]:
     pa.set_cpu_count(number)
 
 
+def wait_for_end_of(threads: set[threading.Thread]) -> None:
+    """Waits until none of the threads lives, but for the caller's own."""
+    others = threads - {threading.current_thread()}
+    wait_for("the threads to end", lambda: not any(thread.is_alive() for thread in others))
+
+
 @pytest.mark.parametrize("number", NUMBERS)
 def test_results_are_in_the_order_of_the_items(number):
     pa.set_cpu_count(number)
@@ -47,22 +53,30 @@ def test_threads_run_together():
 @pytest.mark.parametrize("number", NUMBERS)
 def test_an_error_ends_all_calls(number):
     pa.set_cpu_count(number)
-    before = threading.active_count()
+    threads: set[threading.Thread] = set()
+
+    def inverse(item: int) -> float:
+        threads.add(threading.current_thread())
+        return 1 / item
+
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda item: 1 / (item - 3), range(50)))
-    wait_for("the threads to end", lambda: threading.active_count() == before)
-    calls = Calls(lambda item: item + 1)
-    assert [*calls.add(1), *calls.add(2), *calls.rest(), *calls.add(3), *calls.rest()] == [2, 3, 4]
+        list(in_order(inverse, range(3, -50, -1)))
+    wait_for_end_of(threads)
+    calls = Calls(inverse)
+    results = [*calls.add(1), *calls.add(2), *calls.rest(), *calls.add(4), *calls.rest()]
+    assert results == [1, 0.5, 0.25]
     calls.end()
-    wait_for("the threads to end", lambda: threading.active_count() == before)
+    wait_for_end_of(threads)
+    assert (threads == {threading.current_thread()}) == (number == 1)
 
 
 def test_a_generator_that_nobody_reads_waits_for_no_call():
     """The garbage collector may end it, in a thread that must not wait for others."""
     pa.set_cpu_count(2)
-    before, runs, may_end = threading.active_count(), threading.Event(), threading.Event()
+    runs, may_end, threads = threading.Event(), threading.Event(), set()
 
     def call(item: int) -> int:
+        threads.add(threading.current_thread())
         if item:
             runs.set()
             may_end.wait(HANG_SECONDS)
@@ -73,7 +87,7 @@ def test_a_generator_that_nobody_reads_waits_for_no_call():
     runs.wait(HANG_SECONDS)
     results.close()
     may_end.set()
-    wait_for("the threads to end", lambda: threading.active_count() == before)
+    wait_for_end_of(threads)
 
 
 @pytest.mark.parametrize(("package", "number"), [("worker", "1"), ("direct", "3")])
