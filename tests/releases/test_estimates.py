@@ -419,3 +419,25 @@ def test_error_of_pairs_matches_calculations_by_hand():
     singles = 4 * 0.25**2 * lift**2 + (9 + 16) * 0.5 * 0.25 * lift**2
     total = singles + (pair.size / 4) ** 2 * lift + (0.7 * 20) ** 2
     assert model.of([query], np.array([270.0])) == pytest.approx([math.sqrt(total)])
+
+
+def test_errors_of_pairs_that_were_not_measured_add_up():
+    domain = domain_of(2, 2, 2)
+    expected = np.full((2, 2), 250.0)
+    pair = UnmeasuredPair(40.0, 30.0, expected, expected)
+    sets = [(), (0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    query = VectorQuery.of({axis: [1, 0] for axis in range(3)})
+
+    def squared(number: int, chance: float = math.inf) -> float:
+        known, pairs = (
+            dict.fromkeys(sets[: 7 - number], 0.0),
+            dict.fromkeys(sets[7 - number :], pair),
+        )
+        model = FittedErrors(domain, [np.array([0.5, 0.5])] * 3, 0.1, 0.0, 1000.0, known, pairs)
+        return float(model.of([query], np.array([125.0]), chance)[0]) ** 2
+
+    one, two, three = (squared(number) - squared(0) for number in (1, 2, 3))
+    assert (two, three) == pytest.approx((2**2 * one, 3**2 * one))
+    # Of 125 records, an error E explains a variance of 125 E / 2, and that of the pairs alone more.
+    limit = 125 * (math.sqrt(squared(3)) / 2 + math.sqrt(three))
+    assert 1 / squared(3, 0.0) == pytest.approx(1 / squared(3) + 1 / limit)

@@ -65,8 +65,10 @@ from beam_dp.releases.synthetic_database.records import FittedTables
 # a sum over cells is expected to have two parts: 1.75 S, spread over the table at random, with a
 # variance per cell in proportion to the expected count; and 0.7 of the difference between the
 # fitted sum and the sum under independence. Both factors were chosen on NLTCS and a half of it, on
-# flights, and on eight generated tables, at epsilon 0.01 to 1. ``benchmarks/error_bars.py``
-# measures how often the error bars contain the truth elsewhere.
+# flights, and on eight generated tables, at epsilon 0.01 to 1. Records that are rare in one such
+# pair are often rare in others, so the errors of several pairs add up, not their squares, and a
+# small count may hide more of them. ``benchmarks/error_bars.py`` measures how often the error bars
+# contain the truth elsewhere.
 
 
 # The size of interactions after fitting all smaller interactions, in units of sqrt(R).
@@ -74,6 +76,7 @@ _THIRD_ORDER = 0.065
 _LEAST_THIRD_ORDER = 0.008  # whatever the pairs are
 _NEXT_ORDER = 0.4
 _REACHED = 0.5  # of the largest variance that a count can have
+_REACHED_LEFT_OUT = 1.0  # by the errors of unmeasured pairs, in addition
 _OUTSIDE = 0.05  # of a bar of 95 %
 # An answer about k attributes has 2^k interactions.
 MAX_ATTRIBUTES = 12
@@ -131,7 +134,7 @@ class FittedErrors:
         lift = np.clip(
             np.maximum(counts, 0.0) / np.maximum(self.num_records * chances, 1e-9), 1.0, _MAX_LIFT
         )
-        total, hiding = np.zeros(len(queries)), np.zeros(len(queries))
+        total, hiding, left_out = (np.zeros(len(queries)) for _ in range(3))
         for inside in product((False, True), repeat=len(axes)):
             support = tuple(compress(axes, inside))
             mask = np.array(inside, bool)
@@ -144,23 +147,33 @@ class FittedErrors:
             of_prior = spread[mask].prod(axis=0) * seen[~mask].prod(axis=0) * lift
             variance = self.variances.get(support, math.inf)
             part = _mixed(of_noise, variance, of_prior, self._prior(support))
+            if support in self.unmeasured:
+                left_out += np.sqrt(part + self._invented(support, queries, seen, lift))
+                continue
             total += part
             if len(support) == 1:
                 usual = max(self.num_records, 1.0) / self.domain.shape[support[0]]
                 hiding += min(1.0, math.sqrt(variance) / usual) * part
-        for pair, scored in self.unmeasured.items():
-            first, second = (
-                np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
-            )
-            of_others = seen[~np.isin(axes, pair)].prod(axis=0)
-            alone = scored.lift(first != 0, second != 0)
-            total += scored.invented(first, second) ** 2 * of_others * np.maximum(lift / alone, 1)
-        errors = factor**2 * (total - hiding)
+        errors = factor**2 * (total - hiding + left_out**2)
         weights = _largest_weights(queries) * np.maximum(counts, 0.0)
-        limits = np.maximum(chance + _REACHED * weights * np.sqrt(errors), 1e-300)
+        reached = _REACHED * np.sqrt(errors) + _REACHED_LEFT_OUT * np.abs(factor) * left_out
+        limits = np.maximum(chance + weights * reached, 1e-300)
         excess = np.divide(errors, limits, out=np.zeros_like(errors), where=np.isfinite(errors))
         predicted: Vector = np.sqrt(factor**2 * hiding + errors / (1 + excess))
         return predicted
+
+    def _invented(
+        self, pair: Support, queries: Sequence[VectorQuery], seen: Table, lift: Vector
+    ) -> Vector:
+        """Returns the mean squared errors that a made-up dependence of a pair may cause."""
+        axes, scored = queries[0].axes, self.unmeasured[pair]
+        first, second = (
+            np.array([query.vectors[axes.index(axis)] for query in queries]) for axis in pair
+        )
+        of_others = seen[~np.isin(axes, pair)].prod(axis=0)
+        alone = scored.lift(first != 0, second != 0)
+        invented: Vector = scored.invented(first, second) ** 2 * of_others
+        return invented * np.maximum(lift / alone, 1)
 
     def _prior(self, support: Support) -> float:
         """Returns the variance of an interaction before any measurement, in Lancaster's units."""
