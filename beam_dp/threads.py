@@ -1,8 +1,8 @@
 """Threads of one process, for work that lets go of the interpreter's lock.
 
-Their number is Arrow's: all cores that the process may use, or OMP_NUM_THREADS. Runners start a
-worker for every core, so a worker takes one thread. Results come in the order of the calls,
-whatever the number of threads. Nothing here draws noise.
+Their number is Arrow's: all cores that the process may use, OMP_NUM_THREADS, or --num_threads.
+Runners start a worker for every core, so a worker takes one thread. Results come in the order of
+the calls, whatever the number of threads. Nothing here draws noise.
 """
 
 from __future__ import annotations

@@ -88,12 +88,14 @@ def _beam_parser() -> Parser:
     with importing():
         from apache_beam.options import pipeline_options
 
+        from .runners import ThreadOptions
+
     parser = Parser(add_help=False, conflict_handler="resolve")
     # A method of Beam's own parser, for options that a job template fills in later.
     parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
     for options in pipeline_options.PipelineOptions.__subclasses__():
         # Some flags exist only after certain modules of Beam are imported.
-        if options.__module__ == pipeline_options.__name__:
+        if options.__module__ == pipeline_options.__name__ or options is ThreadOptions:
             options._add_argparse_args(parser)
     return parser
 

@@ -5,6 +5,7 @@ After the budget is spent, Beam's messages are withheld, because the job may hav
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import logging
 import os
@@ -17,6 +18,7 @@ from urllib.parse import urlsplit
 
 import apache_beam as beam
 import grpc  # type: ignore[import-untyped]
+import pyarrow as pa
 from apache_beam.options import pipeline_options as beam_options
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.transforms.environments import SubprocessSDKEnvironment
@@ -44,6 +46,14 @@ def runner_name(text: str) -> str:
     return runners.get(short) or runners.get(f"{short}runner") or text.rpartition(".")[2]
 
 
+class ThreadOptions(beam_options.PipelineOptions):
+    """The flag for threads, which is passed like Beam's own; Beam has none."""
+
+    @classmethod
+    def _add_argparse_args(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--num_threads", type=int)
+
+
 def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None:
     """Refuses values of Beam's flags that would make any job fail."""
     setup = options.view_as(beam_options.SetupOptions)
@@ -63,6 +73,12 @@ def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None
             _check_at_least(name, getattr(flink, name), 1)
     _check_environment(portable.environment_type)
     _check_endpoint(runner, portable.job_endpoint)
+    threads = options.view_as(ThreadOptions).num_threads
+    if threads is not None:
+        _check_at_least("num_threads", threads, 1)
+        if runner not in beam_options.StandardOptions.LOCAL_RUNNERS:
+            condition = f"must be left out with --runner {runner}: its workers take one thread each"
+            raise refused("num_threads", threads, condition)
 
 
 def _check_file(name: str, path: str | None, pattern: str = ".*", named: str = "") -> None:
@@ -168,6 +184,8 @@ def pipeline_of(options: beam_options.PipelineOptions) -> beam.Pipeline:
     check_beam_flags(options, runner)
     if runner in _PREPARED:
         _PREPARED[runner](options)
+    if threads := options.view_as(ThreadOptions).num_threads:
+        pa.set_cpu_count(threads)
     try:
         return empty_pipeline(options)
     except ValueError as error:

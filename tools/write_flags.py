@@ -28,6 +28,7 @@ This page is generated from the programs; `beam-dp NAME --help` shows the same. 
 [Beam YAML](yaml.md) have the same names.
 
 Programs that run a job pass Beam's own flags (`--runner`, `--direct_num_workers`, ...) on to Beam.
+On this machine, `--num_threads` limits the threads of a job: by default, one for each core.
 Without `--runner`, a job runs on this machine, on Beam's FnApiRunner. A bad argument is reported in
 one line, with exit code 2, before any worker starts. For an unknown flag, this line names the
 nearest known one. A job that fails later has exit code 1.

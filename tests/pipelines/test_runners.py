@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import apache_beam as beam
+import pyarrow as pa
 import pytest
 from apache_beam.options.pipeline_options import (
     PipelineOptions,
@@ -28,6 +29,7 @@ from jobs import interval_flags, job_flags, refused_line
 from program_jobs import JOBS, texts
 
 from beam_dp.flags.command_line import import_program
+from beam_dp.threads import num_threads
 from pipelines import flags, release_intervals, runners
 from pipelines.progress import Progress
 from pipelines.release_synthetic_database import main
@@ -57,6 +59,16 @@ def folder(tmp_path, monkeypatch) -> Path:
 )
 def test_accepts_valid_beam_flags(folder, flags):
     assert main([*job_flags(folder, **flags), "--validate_only"]) == 0
+
+
+@pytest.mark.job
+def test_number_of_threads_is_that_of_this_process(folder):
+    number = pa.cpu_count()
+    try:
+        assert main([*job_flags(folder, num_threads=str(number + 1)), "--validate_only"]) == 0
+        assert num_threads() == number + 1
+    finally:
+        pa.set_cpu_count(number)
 
 
 def test_runners_are_named_and_checked_as_in_Beam():

@@ -2,9 +2,10 @@
 
 import ast
 import collections
-import functools
+import gc
 import itertools
 import pathlib
+import pickle
 import random
 import re
 from collections.abc import Iterable, Sequence
@@ -49,18 +50,23 @@ def expected_of(records: Sequence[Record], k: int) -> collections.Counter:
     return kept
 
 
-def partition_of(number: int) -> limit_module.PartitionUnits:
-    words = KeyWords()
-    return limit_module.PartitionUnits(
-        words, number, functools.partial(limit_module.send_as_one, words)
-    )
+SHUFFLED = limit_module.UnitRows(KeyWords())
+
+
+def partition_of(
+    number: int, rows: limit_module.UnitRows = SHUFFLED
+) -> limit_module.PartitionUnits:
+    return limit_module.PartitionUnits(rows.words, number, rows.send)
 
 
 def through_bundles(
-    bundles: Sequence[Sequence[Sequence[Record]]], k: int, shuffle: random.Random
+    bundles: Sequence[Sequence[Sequence[Record]]],
+    k: int,
+    shuffle: random.Random,
+    rows: limit_module.UnitRows = SHUFFLED,
 ) -> collections.Counter:
     """Bundles of batches through the two steps, their elements shuffled in between."""
-    partition = partition_of(4)
+    partition = partition_of(4, rows)
     shuffled: dict[int, list[bytes]] = {}
     for bundle in bundles:
         partition.start_bundle()
@@ -68,7 +74,7 @@ def through_bundles(
         sent += partition.finish_bundle()
         for number, element in (each.value for each in sent):
             shuffled.setdefault(number, []).append(element)
-    select = limit_module._Select(KeyWords(), k, None)
+    select = limit_module._Select(rows, k, None)
     select.start_bundle()
     kept: list[Any] = []
     for number, elements in shuffled.items():
@@ -132,10 +138,34 @@ def test_bundle_sends_identical_records_once():
     sent += partition.finish_bundle()
     ((_, element),) = [each.value for each in sent]
     assert len(element) == 16 * (16 + 16 + 2) + 1  # unit, key and weight, a count below 2^16
-    select = limit_module._Select(KeyWords(), 2**19, None)
+    select = limit_module._Select(SHUFFLED, 2**19, None)
     select.start_bundle()
     (kept,) = select.process((0, [element]))
     assert kept_of([kept]) == {(cell, 1): 2**15 for cell in range(16)}
+
+
+def test_rows_wait_in_the_process_of_the_local_runner_and_end_with_its_pipeline():
+    local, other = beam.Pipeline("FnApiRunner"), beam.Pipeline("PrismRunner")
+    assert limit_module.UnitRows.of(KeyWords(), other).name == ""
+    rows = limit_module.UnitRows.of(KeyWords(), local)
+    assert limit_module.UnitRows.of(KeyWords(), local).name == rows.name
+    rng = np.random.default_rng(3)
+    records = [(int(unit), (int(key), 1)) for unit, key in rng.integers(0, 50, (2000, 2))]
+    bundles = cut(cut(records, [300, 700]), [1])
+    sender = pickle.loads(pickle.dumps(rows))
+    assert through_bundles(bundles, 3, random.Random(1), sender) == expected_of(records, 3)
+    kept = limit_module._KEPT_BY_NAME[rows.name]
+    assert not kept  # all rows were fetched
+    columns = [np.array([5], np.uint64), np.array([1])]
+    arguments = (0, np.zeros((2, 1), np.uint64), columns, np.ones(1, np.int64))
+    (here,), (shuffled,) = rows.send(*arguments), SHUFFLED.send(*arguments)
+    assert (len(here.value[1]), len(shuffled.value[1]), len(kept)) == (8, 33, 1)
+    for received in (rows.received([here.value[1]]), rows.received([shuffled.value[1]])):
+        assert [column.tolist() for column in received[1]] == [[5], [1]]
+    del local, kept
+    gc.collect()
+    (elsewhere,) = rows.send(*arguments)
+    assert elsewhere.value == shuffled.value
 
 
 DOMAIN = dp.Domain((dp.IntegerAttribute("a", 0, 2), dp.IntegerAttribute("b", 0, 3)))

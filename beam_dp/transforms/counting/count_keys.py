@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from beam_dp.domain.universe import Domain
 from beam_dp.hashing.keys import HashKey
 from beam_dp.privacy.guarantee import RECORD, Guarantee
-from beam_dp.secret.encoding.batch import KeyBatch, from_bytes
+from beam_dp.secret.encoding.batch import KeyBatch
 from beam_dp.secret.encoding.contributions import split_by_unit
 from beam_dp.secret.encoding.keys import (
     KeyColumns,
@@ -39,7 +38,7 @@ from beam_dp.secret.summaries.sparse_counts import (
     split_by_text,
     value_counts,
 )
-from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, send_as_one
+from beam_dp.transforms.counting.limit_contributions import PARTITIONS, PartitionUnits, UnitRows
 from beam_dp.transforms.counting.summarise import (
     DomainBatches,
     EncodeRecords,
@@ -360,11 +359,10 @@ class CountValues(beam.PTransform):
             return values | "Count" >> _CountTexts()
         encoded = batches | "Encode" >> encode.with_outputs(TEXTS, main=KEYS)
         encoded[KEYS].element_type, encoded[TEXTS].element_type = KeyBatch, KeyBatch
-        words = ValueWords()
-        send = functools.partial(send_as_one, words)
-        partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
+        rows = UnitRows.of(ValueWords(), records.pipeline)
+        partition = beam.ParDo(PartitionUnits(rows.words, PARTITIONS, rows.send))
         limit = self.guarantee.max_records_per_unit
-        keep = beam.ParDo(_KeepValues(len(self.columns.texts), limit))
+        keep = beam.ParDo(_KeepValues(rows, len(self.columns.texts), limit))
         kept = (
             encoded[KEYS]
             | "Partition" >> partition.with_output_types(tuple[int, bytes])
@@ -452,12 +450,13 @@ class _EncodeValues(beam.DoFn):
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _KeepValues(beam.DoFn):
+    rows: UnitRows
     num_texts: int
     max_records_per_unit: int
 
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[KeyBatch]:
-        rows = from_bytes(ValueWords(), partition[1])
+        rows = self.rows.received(partition[1])
         return iter([kept_values(self.num_texts, self.max_records_per_unit, *rows)])
 
 
@@ -483,10 +482,9 @@ class CountUnits(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[tuple[int, bytes]]:
         """Adds up the records of each unit, then counts units."""
         refuse_windows(records)
-        words = UnitWords()
-        send = functools.partial(send_as_one, words)
-        partition = beam.ParDo(PartitionUnits(words, PARTITIONS, send))
-        levels = beam.ParDo(_Levels(self.most))
+        rows = UnitRows.of(UnitWords(), records.pipeline)
+        partition = beam.ParDo(PartitionUnits(rows.words, PARTITIONS, rows.send))
+        levels = beam.ParDo(_Levels(rows, self.most))
         return (
             records
             | "Encode" >> EncodeRecords(self.declared, self.privacy_unit, as_cells=False)
@@ -504,9 +502,10 @@ def levels_of_shards(limit: int, shards: Iterable[tuple[int, bytes]]) -> NDArray
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Levels(beam.DoFn):
+    rows: UnitRows
     most: int
 
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterator[EncodedBatch]:
-        units, _, counts = from_bytes(UnitWords(), partition[1])
+        units, _, counts = self.rows.received(partition[1])
         return iter([EncodedBatch(cells=levels_of_units(units, counts, self.most))])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
+import itertools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -65,9 +66,9 @@ class LimitContributions(beam.PTransform):
     def expand(self, records: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Partitions records by unit, groups partitions, and selects records."""
         refuse_windows(records)
-        send = functools.partial(send_as_one, self.words)
-        partition = beam.ParDo(PartitionUnits(self.words, PARTITIONS, send))
-        select = beam.ParDo(_Select(self.words, self.max_records_per_unit, self.cost_limit))
+        rows = UnitRows.of(self.words, records.pipeline)
+        partition = beam.ParDo(PartitionUnits(self.words, PARTITIONS, rows.send))
+        select = beam.ParDo(_Select(rows, self.max_records_per_unit, self.cost_limit))
         return (
             records
             | "Partition" >> partition.with_output_types(tuple[int, bytes])
@@ -155,23 +156,77 @@ class PartitionUnits(beam.DoFn):
         return elements
 
 
-def send_as_one(
-    words: Words,
-    number: int,
-    units: np.ndarray[Any, Any],
-    columns: Columns,
-    counts: np.ndarray[Any, Any],
-) -> list[WindowedValue]:
-    """Returns the records of a partition as one element in the global window."""
-    rows = to_bytes(words, units, columns, counts)
-    return [beam.window.GlobalWindows.windowed_value((number, rows))]
+class _Kept(dict[int, bytes]):
+    """Rows that stay in this process while Beam groups their numbers. Secret."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._numbers = itertools.count()
+
+    def keep(self, rows: bytes) -> bytes:
+        """Keeps rows; returns their number, which is shorter than any rows."""
+        number = next(self._numbers)
+        self[number] = rows
+        return number.to_bytes(_NUMBER_BYTES, "little")
+
+
+_NUMBER_BYTES = 8
+_KEPT: weakref.WeakKeyDictionary[beam.Pipeline, _Kept] = weakref.WeakKeyDictionary()
+_KEPT_BY_NAME: weakref.WeakValueDictionary[str, _Kept] = weakref.WeakValueDictionary()
+
+
+@dataclasses.dataclass(eq=False, repr=False)
+class UnitRows:
+    """Records with their units, on the way through a shuffle.
+
+    Beam's local runner keeps up to five copies of what it shuffles. If it starts no other process,
+    and so repeats no bundle, it shuffles numbers, and the rows wait here: one copy. They go with
+    the pipeline, so those of a job that failed do not stay.
+    """
+
+    words: Words
+    name: str = ""  # where the rows wait; empty if they are shuffled
+
+    @classmethod
+    def of(cls, words: Words, pipeline: beam.Pipeline) -> UnitRows:
+        """Returns the rows of a step of a pipeline."""
+        if type(pipeline.runner).__name__ != "FnApiRunner":
+            return cls(words)
+        kept = _KEPT.setdefault(pipeline, _Kept())
+        name = str(id(kept))
+        _KEPT_BY_NAME[name] = kept
+        return cls(words, name)
+
+    def send(
+        self,
+        number: int,
+        units: np.ndarray[Any, Any],
+        columns: Columns,
+        counts: np.ndarray[Any, Any],
+    ) -> list[WindowedValue]:
+        """Returns the records of a partition as one element in the global window."""
+        rows = to_bytes(self.words, units, columns, counts)
+        kept = _KEPT_BY_NAME.get(self.name)  # another process has none
+        sent = rows if kept is None else kept.keep(rows)
+        return [beam.window.GlobalWindows.windowed_value((number, sent))]
+
+    def received(
+        self, sent: Iterable[bytes]
+    ) -> tuple[np.ndarray[Any, Any], Columns, np.ndarray[Any, Any]]:
+        """Returns the units, records and counts of all elements of a partition."""
+        return from_bytes(self.words, map(self._rows, sent))
+
+    def _rows(self, sent: bytes) -> bytes:
+        if len(sent) > _NUMBER_BYTES:
+            return sent
+        return _KEPT_BY_NAME[self.name].pop(int.from_bytes(sent, "little"))
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class _Select(beam.DoFn):
     """Keeps at most k records per unit in a partition; batches records of several partitions."""
 
-    words: Words
+    rows: UnitRows
     max_records_per_unit: int
     cost_limit: CostLimit | None
 
@@ -181,7 +236,7 @@ class _Select(beam.DoFn):
 
     @withhold_messages
     def process(self, partition: tuple[int, Iterable[bytes]]) -> Iterable[Any]:
-        units, words, counts = from_bytes(self.words, partition[1])
+        units, words, counts = self.rows.received(partition[1])
         kept = select_records(units, words, counts, self.max_records_per_unit, self.cost_limit)
         self._kept.append((units[:, kept], [word[kept] for word in words]))
         self._num_kept += kept.size
@@ -195,4 +250,4 @@ class _Select(beam.DoFn):
         units, words = zip(*self._kept, strict=True)
         self.start_bundle()
         columns = [np.concatenate(column) for column in zip(*words, strict=True)]
-        return self.words.to_batch(columns, np.concatenate(units, axis=1))
+        return self.rows.words.to_batch(columns, np.concatenate(units, axis=1))
