@@ -1,4 +1,4 @@
-"""The histogram pass on a Flink cluster of two task managers: time, memory, size of elements.
+"""The histogram pass on a Flink cluster of two task managers, by the number of their slots in use.
 
     make flink
     PYTHONPATH=tests python -m benchmarks.flink_scale --output benchmarks/results/flink_scale.md
@@ -6,6 +6,7 @@
 Records are generated on the fly, as Arrow batches, from ranges of numbers; every count is then
 compared with what arithmetic says that it must be. The peak memory of a Python worker is the
 largest that Linux has seen of its process (VmHWM), which holds the interpreter and all libraries.
+Its CPU time includes its start.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 from apache_beam.options.pipeline_options import PipelineOptions
-from engines.cluster import FlinkCluster, find_jar, missing
+from engines.cluster import SLOTS, FlinkCluster, find_jar, missing
 
 from beam_dp.domain.ordered import IntegerAttribute
 from beam_dp.domain.universe import Domain
@@ -92,11 +93,12 @@ class MeasuredHistogram(HistogramAccumulator):
         (pathlib.Path(self.folder) / f"sent-{uuid.uuid4().hex}").write_text(str(largest))
 
 
-def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
-    """Counts that many records, and checks every count.
+def count(cluster: FlinkCluster, num_rows: int, bits: int, slots: int) -> tuple[str, float, float]:
+    """Counts that many records in that many slots, and checks every count.
 
     Returns:
-        A row of the results, and the largest peak of a Python worker, in MiB.
+        A row of the results, the largest peak of a Python worker, in MiB, and the rows for each
+        second of CPU time of the workers.
     """
     domain = domain_of(bits)
     cluster.forget_workers()
@@ -105,7 +107,7 @@ def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
         accumulator = MeasuredHistogram(domain, folder)
         watch.start()
         start = time.monotonic()
-        with beam.Pipeline(options=PipelineOptions(cluster.flags())) as pipeline:
+        with beam.Pipeline(options=PipelineOptions(cluster.flags(slots))) as pipeline:
             _ = (
                 pipeline
                 | beam.Create(range(-(-num_rows // BATCH_ROWS)))
@@ -129,11 +131,14 @@ def count(cluster: FlinkCluster, num_rows: int, bits: int) -> tuple[str, float]:
     assert np.array_equal(counts, whole + (np.arange(domain.num_cells) < rest))
     assert largest <= LIMIT
     peaks = sorted(peak / 2**20 for peak in watch.peaks.values())
+    of_each = sorted(watch.cpu_seconds.values())
+    rate = num_rows / sum(of_each)
     row = (
-        f"| {num_rows:,} | 2^{bits} | {seconds:.1f} | {num_rows / seconds / 1e6:.2f}"
+        f"| {num_rows:,} | 2^{bits} | {slots} | {seconds:.1f} | {num_rows / seconds / 1e6:.2f}"
+        f" | {rate / 1e6:.2f} | {', '.join(f'{each:.1f}' for each in of_each)}"
         f" | {', '.join(f'{peak:.0f}' for peak in peaks)} | {len(kept)} | {largest:,} |"
     )
-    return row, peaks[-1]
+    return row, peaks[-1], rate
 
 
 def main() -> int:
@@ -142,6 +147,7 @@ def main() -> int:
     parser.add_argument(
         "--rows", default="20000000,200000000", help="two or more numbers, of 2^20 cells"
     )
+    parser.add_argument("--slots", default="1,2,4", help="of the largest number of rows")
     parser.add_argument("--wide_rows", type=int, default=200_000_000, help="in one of 2^26 cells")
     parser.add_argument("--output", help="a file to write the table to")
     arguments = parser.parse_args()
@@ -157,25 +163,29 @@ def main() -> int:
         f" apache-beam {beam.__version__}, {pathlib.Path(jar).name}. Every count is checked. A job"
         " server and two Java processes share the cores.",
         "",
-        "| rows | cells | seconds | million rows a second | peak MiB of each Python worker"
-        " | shards | largest shard, bytes |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
+        "| rows | cells | slots | seconds | million rows a second | and a CPU second of the workers"
+        " | CPU seconds of each worker | peak MiB of each | shards | largest shard, bytes |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     print("\n".join(lines), flush=True)
-    jobs = [(int(rows), CELL_BITS) for rows in arguments.rows.split(",")]
+    few, *_, many = sorted(int(rows) for rows in arguments.rows.split(","))
+    slots = [int(number) for number in arguments.slots.split(",")]
+    jobs = [(few, CELL_BITS, SLOTS), *((many, CELL_BITS, number) for number in slots)]
     if arguments.wide_rows:
-        jobs.append((arguments.wide_rows, WIDE_BITS))
+        jobs.append((arguments.wide_rows, WIDE_BITS, SLOTS))
     with FlinkCluster(jar) as cluster:
-        peaks = {}
+        peaks, rates = {}, {}
         for job in jobs:
-            row, peaks[job] = count(cluster, *job)
+            row, peaks[job], rates[job] = count(cluster, *job)
             lines.append(row)
             print(row, flush=True)
-    (few, _), *_, (many, _) = sorted(job for job in jobs if job[1] == CELL_BITS)
-    growth = peaks[many, CELL_BITS] / peaks[few, CELL_BITS]
+    growth = max(peaks[many, CELL_BITS, number] for number in slots) / peaks[jobs[0]]
+    shares = [rates[many, CELL_BITS, number] / rates[jobs[1]] for number in slots]
     lines += [
         "",
-        f"Peak memory at {many:,} rows over that at {few:,}: {growth:.3f} (at most {MAX_GROWTH}).",
+        f"Peak memory at {many:,} rows over that at {few:,}: {growth:.3f} (at most {MAX_GROWTH})."
+        " Rows a CPU second, relative to the first number of slots:"
+        f" {', '.join(f'{share:.2f}' for share in shares)}.",
     ]
     print(lines[-1])
     if arguments.output:

@@ -90,6 +90,15 @@ def _timed_with_peak(run: Callable[[str], Any], path: str) -> tuple[Timed, int]:
     return found, peak_memory(os.getpid()) // 2**20
 
 
+def cpu_seconds(pid: int) -> float:
+    """Returns the CPU time of a process; 0 if it has ended."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def peak_memory(pid: int) -> int:
     """Returns the largest resident size of a process so far, in bytes; 0 if it has ended."""
     try:
@@ -102,7 +111,7 @@ def peak_memory(pid: int) -> int:
 
 
 class Watch(threading.Thread):
-    """Looks at the peak memory of processes while they run.
+    """Looks at the peak memory and the CPU time of processes while they run.
 
     Args:
         processes: returns their numbers; they may start and end meanwhile.
@@ -113,6 +122,7 @@ class Watch(threading.Thread):
         self._processes = processes
         self._over = threading.Event()
         self.peaks: dict[int, int] = {}
+        self.cpu_seconds: dict[int, float] = {}
 
     def run(self) -> None:
         """Looks now and then."""
@@ -121,6 +131,7 @@ class Watch(threading.Thread):
                 peak = peak_memory(pid)
                 if peak:
                     self.peaks[pid] = peak
+                    self.cpu_seconds[pid] = cpu_seconds(pid) or self.cpu_seconds.get(pid, 0.0)
 
     def stop(self) -> None:
         """Ends the watch."""
