@@ -118,7 +118,7 @@ def _moves(
 ) -> _Moves:
     """Returns at most ``most`` moves down a gradient; every move lowers the error."""
     slopes = basis.synthesise(gradient)
-    filled = np.flatnonzero(counts)
+    filled = np.flatnonzero(counts != 0)
     limit = min(limit, len(filled))
     sources = filled[_lowest(-slopes[filled], limit)]
     targets = _lowest(slopes, limit)

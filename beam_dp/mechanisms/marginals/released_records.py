@@ -118,7 +118,7 @@ def array_release(
     """Returns the distinct records rounded from a dense hypothesis, and their counts."""
     weights = basis.weights(log_weights)
     counts = round_to_records(basis, weights, num_records, importance, max_error)
-    cells = np.flatnonzero(counts)
+    cells = np.flatnonzero(counts != 0)
     return domain.codes(cells), counts[cells]
 
 

@@ -322,8 +322,8 @@ def _halves(part: Part, draw_id: str) -> list[Part]:
     heads = _num_heads(part.counts, bits)
     halves = []
     for child, counts in ((2 * part.node, heads), (2 * part.node + 1, part.counts - heads)):
-        filled = np.flatnonzero(counts)
-        halves.append(Part(child, part.distinct[filled], counts[filled]))
+        filled = np.flatnonzero(counts != 0)
+        halves.append(Part(child, part.distinct.take(filled), counts.take(filled)))
     return halves
 
 
@@ -335,7 +335,7 @@ def _num_heads(
     words = bits(len(counts) + int(full.sum()), "<u2")
     last, words = words[: len(counts)], _ONES[words[len(counts) :]]
     heads: NDArray[np.int64] = _ONES[last & _MASKS[counts & 15]].astype(np.int64)
-    has_words = np.flatnonzero(full)
+    has_words = np.flatnonzero(full != 0)
     if len(has_words):
         starts = (np.cumsum(full) - full)[has_words]
         heads[has_words] += np.add.reduceat(words, starts, dtype=np.int64)
