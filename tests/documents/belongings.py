@@ -245,7 +245,7 @@ BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
         "beam-dp check-domain": (made_up,),
     },
     "docs/intervals.md": {"": (visits, whole_ages, file("intervals.jsonl", INTERVALS))},
-    "docs/ledger.md": {"$ beam-dp ledger": (paid,)},
+    "docs/ledger.md": {"$ beam-dp ledger budgets.sqlite\n": (paid,)},
     "docs/online.md": {"": (visits, domain, guarantee, ledger, histogram, questions)},
     "docs/planning.md": {"": (file("adult7.json", ADULT7),)},
     "docs/privacy.md": {"": (visits, domain)},
