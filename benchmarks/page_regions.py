@@ -420,8 +420,8 @@ REGIONS: dict[str, Callable[[], str]] = {
     **{
         f"{name}.json": functools.partial(recorded_table, name)
         for name in (
-            *("discovered_domains", "distributed_pass", "hashing", "means", "projection_pass"),
-            *("planned", "small_tables", "start", "windows"),
+            *("discovered_domains", "distributed_pass", "gate", "hashing", "means"),
+            *("planned", "projection_pass", "small_tables", "start", "windows"),
             *(f"judges/{path.stem}" for path in sorted((RESULTS / "judges").glob("*.json"))),
         )
     },

@@ -16,6 +16,7 @@ _FORMATS = {
     "billion a second": "{:,.2f} billion a second",
     "nanoseconds": "{:,.0f} ns",
     "number": "{:,.0f}",
+    "points": "{:.1f}",
     "parts of all": "{:.0%}",
     "percent": "{:.1f} %",
     "seconds": "{:,.2f} s",

@@ -224,8 +224,8 @@ def read_rows(path: str, file_format: str | None, domain: Domain) -> pa.Table:
     raise InputError("input", path, "must have at least one row")
 
 
-def read_truth(release: AnyRelease, path: str) -> Truth:
-    """Returns the original records of a release, read from files."""
+def read_truth(release: AnyRelease, path: str, **limit: int) -> Truth:
+    """Returns the original records of a release, read from files; ``limit``: of ``truth_of``."""
     exact = view("window_truth") if release.KIND == "horizon" else truth
     domain, columns = truth.truth_domain(release, path), exact.truth_columns(release, path)
     reader = read_records(path)
@@ -237,7 +237,8 @@ def read_truth(release: AnyRelease, path: str) -> Truth:
     times = [columns[argument] for argument in NEED_TIMES if argument in columns]
     names = list(dict.fromkeys((*domain.names, *columns.values())))
     try:
-        originals: Truth = exact.truth_of(release, domain, reader.batches(names, domain, times))
+        batches = reader.batches(names, domain, times)
+        originals: Truth = exact.truth_of(release, domain, batches, **limit)
         missing = [name for name in next(iter(reader.schemas.values())) if name not in names]
         return replace(originals, missing=missing)
     except ReadError as error:

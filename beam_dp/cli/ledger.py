@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import json
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.checks import is_integer, is_number
 from beam_dp.errors import InputError
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import JSON, Flag, FlagError, number
+from beam_dp.flags.flag import JSON, Flag, FlagError, check_together, number, one_of, refused
+from beam_dp.privacy.ledger.entries import GROUPS, spent_by
 from beam_dp.privacy.rounding import down_to_digits
-from beam_dp.views.terminal import below_each_other, plain_table, plain_text
+from beam_dp.views.terminal import below_each_other, plain_table, plain_text, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -41,6 +44,12 @@ _FLAGS = (
     Flag("url", "a SQLite file, or postgresql://USER@HOST/DATABASE", "URL", is_positional=True),
     Flag("declare", "declare the total budget of a dataset", "NAME"),
     *_DECLARATION,
+    Flag(
+        "by",
+        "sum up what was spent, by dataset and some of year, date, release, who, purpose",
+        "NAME,...",
+    ),
+    Flag("csv", "with --by: print CSV", is_switch=True),
     JSON,
 )
 # Descriptions of the kinds of privacy loss, for the remaining budget.
@@ -80,11 +89,32 @@ def _run(options: argparse.Namespace) -> None:
         for flag in _DECLARATION:
             if getattr(options, flag.name) is not None:
                 raise FlagError(f"--{flag.name} needs --declare NAME")
+    check_together(vars(options), ("csv", "by"))
+    if options.by is not None:
+        head, rows = _sums(ledger, options)
+        if options.csv:
+            csv.writer(sys.stdout, lineterminator="\n").writerows([head, *rows])
+            return
+        shown = [tuple(map(short_value, row)) for row in rows]
+        Console().print(plain_table(head, shown, range(len(head) - 3, len(head))))
+        return
     reports = [_report(ledger, dataset) for dataset in ledger.datasets()]
     if options.json:
         print(json.dumps({"ledger": ledger.name, "datasets": reports}, ensure_ascii=False))
         return
     Console().print(_table(ledger.name, reports))
+
+
+def _sums(ledger: Ledger, options: argparse.Namespace) -> tuple[Sequence[str], list[Any]]:
+    """Returns the columns and rows of --by."""
+    if options.json:
+        raise FlagError("--json must not be given with --by")
+    names = options.by.split(",")
+    for name in names:
+        if name not in GROUPS:
+            raise refused("by", name, one_of(name, GROUPS))
+    entries = [paid for each in ledger.datasets() for paid in ledger.entries(each.dataset_id)]
+    return ("dataset", *names, "releases", "epsilon", "delta"), spent_by(entries, names)
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:

@@ -25,6 +25,7 @@ _MODULES = {
     "sample": ("sample", "draw new records from a release, also with a condition"),
     "impute": ("sample", "draw what given rows lack from a release"),
     "report": ("releases", "write an HTML page about a release"),
+    "attack": ("releases", "attack a release with its confidential records, as a gate"),
     "verify": ("releases", "recompute the privacy loss of a release from its card"),
     "diff": ("releases", "compare the counts of two releases"),
     "doctor": ("doctor", "check the installation"),
@@ -36,7 +37,7 @@ _MODULES = {
 _GROUPS = {
     "most used": ("init", "release", "answer", "report", "verify"),
     "jobs": ("plan", "check-domain", *(name for name in PIPELINES if name != "check-domain")),
-    "releases": ("describe", "sample", "impute", "diff", "finish"),
+    "releases": ("describe", "sample", "impute", "diff", "attack", "finish"),
     "budgets and this machine": ("ledger", "doctor", "completion"),
 }
 _SHELLS = ("bash", "zsh", "fish")
@@ -47,8 +48,8 @@ _FILES = ("FILE", "GLOB", "SPEC", "URL")  # metavars of flags whose values may b
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns its exit code: 0, or 2 for refused input.
 
-    `doctor`, `verify` and the programs also return other exit codes. ``argv``: the arguments
-    without the program's name; by default those of the process.
+    `doctor`, `verify`, `attack` and the programs also return other exit codes. ``argv``: the
+    arguments without the program's name; by default those of the process.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:  # only this command uses Beam in this process

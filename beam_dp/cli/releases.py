@@ -7,13 +7,24 @@ import dataclasses
 import json
 import os
 import pathlib
+import time
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags import questions
 from beam_dp.flags.command_line import Command
-from beam_dp.flags.flag import DIRECTORY, JSON, Flag, FlagError, check_texts, refused
+from beam_dp.flags.flag import (
+    DIRECTORY,
+    JSON,
+    Flag,
+    FlagError,
+    check_texts,
+    check_together,
+    number,
+    number_flag,
+    refused,
+)
 from beam_dp.storage.store import is_url
 
 if TYPE_CHECKING:
@@ -27,10 +38,15 @@ if TYPE_CHECKING:
     from beam_dp.releases.differences import CellDifference
     from beam_dp.releases.release import AnyRelease, Release
     from beam_dp.releases.verdict import Verification
+    from beam_dp.views.attacks import Attacks
     from beam_dp.views.cells import Truth
 
+    _Path = str | os.PathLike[str]
+
 EXIT_DOES_NOT_HOLD = 1
+_EXITS = {"passes": 0, "does not pass": 3, "no power": 4, "too few records": 4}
 _SHOWN_FAULTS = 20
+_LIMIT = 5.0  # points that attacks may succeed above the control
 _FAR = 3.0  # in standard errors
 
 
@@ -103,7 +119,7 @@ def _verify(options: argparse.Namespace) -> int:
     release = read_any(options.directory, check_rows=True)
     check = verify_release(release)
     if options.ledger is not None:
-        check = _with_entry(check, release, _entry(options.ledger, release))
+        check = _with_entry(check, release, _entries(options.ledger, release)[0])
     if options.json:
         print(json.dumps(check.to_json(), ensure_ascii=False, indent=2))
     else:
@@ -287,10 +303,14 @@ def _finish(options: argparse.Namespace) -> None:
 
 def _report(options: argparse.Namespace) -> None:
     """Writes the report of a release; prints its path and whether it is public."""
-    flags = {name: getattr(options, name) for name in ("output", "ledger", "against")}
+    check_together(vars(options), ("control", "against"))
+    names = "output", "ledger", "against", "control", "decision"
+    flags = {name: getattr(options, name) for name in names}
     output = report(options.directory, **flags)
     is_private = options.against is not None
     whose = "PRIVATE: contains exact counts" if is_private else "as public as the release"
+    if options.decision and options.ledger:
+        whose = "as public as the ledger"
     print(f"{output} ({whose})")
 
 
@@ -300,6 +320,8 @@ def report(
     *,
     ledger: str | None = None,
     against: str | os.PathLike[str] | None = None,
+    control: str | os.PathLike[str] | None = None,
+    decision: str | None = None,
 ) -> pathlib.Path:
     """Writes one HTML page about a release: its guarantee, its answers and their errors.
 
@@ -311,6 +333,9 @@ def report(
         output: the page, which must not exist yet; by default the directory's name with ``.html``.
         ledger: the URL of the ledger that paid; the page shows the entry.
         against: a path or glob of Parquet, CSV or Avro files: the records to compare with.
+        control: such files of records that no release was made from; the page then also has what
+            attacks find, as by `beam-dp attack`.
+        decision: what is decided about the release: the page is then a short one to print and sign.
 
     Returns:
         The path of the page.
@@ -325,17 +350,18 @@ def report(
     from beam_dp.releases.kinds import read_any, verify_release
     from beam_dp.releases.parts import view_of
     from beam_dp.storage.store import write_new_file
-    from beam_dp.views.page import Beside, report_page
+    from beam_dp.views.attacks import attacks_markup
+    from beam_dp.views.page import Beside, page_to_sign, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_page_next_to(place) if output is None else output)
-    _check_output(page)
+    _check_output(page, place if against is not None else None)
+    if decision is not None and against is not None:
+        raise InputError("against", str(against), "must not be given for a page to sign")
     release = read_any(place)
-    try:
-        truth = None if against is None else _truth(release, os.fspath(against))
-    except InputError as error:
-        raise InputError("against", error.value, error.condition) from None
-    entry = None if ledger is None else _entry(ledger, release)
+    truth = None if against is None else _truth(release, "against", against)
+    attacks = "" if control is None else attacks_markup(_attacks(release, against, control))
+    entry, entries = (None, []) if ledger is None else _entries(ledger, release)
     verification: Verification | None = None
     try:
         verification = verify_release(release)
@@ -350,29 +376,73 @@ def report(
         verification=verification,
         entry=entry,
         truth=truth,
+        attacks=attacks,
+        entries=entries,
     )
-    text = report_page(release, beside).encode()
+    text = report_page(release, beside)
+    if decision is not None:
+        text = page_to_sign(release, beside, decision, int(time.time()))
     # Only the owner may read a page with counts of records.
-    write_new_file(page, text, is_private=truth is not None)
+    write_new_file(page, text.encode(), is_private=truth is not None)
     return page
 
 
-def _truth(release: AnyRelease, path: str) -> Truth:
+def _attack(options: argparse.Namespace) -> int:
+    """Writes what attacks find; returns 3 if it is too much, and 4 if they have no power."""
+    check_texts(_ATTACK_FLAGS, vars(options))
+    page = pathlib.Path(options.output or _page_next_to(options.directory, ".attack.html"))
+    _check_output(page, options.directory)
+    from beam_dp.releases.kinds import read_any
+    from beam_dp.storage.store import write_new_file
+    from beam_dp.views.attacks import attack_page
+
+    limit = number("fail_above", options.fail_above)
+    release = read_any(options.directory)
+    attacks = _attacks(release, options.against, options.control, limit)
+    write_new_file(page, attack_page(release.id, attacks).encode(), is_private=True)
+    print(f"{page} (PRIVATE: as confidential as the records)\n{attacks.words}")
+    return _EXITS[attacks.verdict]
+
+
+def _attacks(
+    release: AnyRelease, against: _Path | None, control: _Path | None, limit: float = _LIMIT
+) -> Attacks:
+    """Attacks a release with one record of each unit."""
+    from beam_dp.releases.synthetic_database.release import SyntheticDatabase
+    from beam_dp.views.attacks import attack
+
+    if not isinstance(release, SyntheticDatabase):
+        raise InputError("DIR", release.KIND, "must be a synthetic database to be attacked")
+    if against is None:
+        raise InputError("against", None, "must be given with control")
+    members = _truth(release, "against", against, most_per_unit=1)
+    others = None if control is None else _truth(release, "control", control, most_per_unit=1)
+    return attack(release, members, others, limit)
+
+
+def _truth(release: AnyRelease, flag: str, path: _Path, **limit: int) -> Truth:
+    """Returns the records in files that a flag names."""
     from beam_dp.flags.command_line import import_program  # imports readers of files only here
 
-    truth: Truth = import_program("flags").read_truth(release, path)
+    try:
+        truth: Truth = import_program("flags").read_truth(release, os.fspath(path), **limit)
+    except InputError as error:
+        raise InputError(flag, error.value, error.condition) from None
     return truth
 
 
-def _page_next_to(directory: str) -> str:
+def _page_next_to(directory: str, ending: str = ".html") -> str:
     name = directory.rstrip("/")
     if "://" in name or not os.path.basename(name).strip("."):
         raise InputError("output", None, "must be given: the file to write")
-    return f"{name}.html"
+    return f"{name}{ending}"
 
 
-def _check_output(output: pathlib.Path) -> None:
-    """Refuses a path that can't be written, before anything is computed."""
+def _check_output(output: pathlib.Path, not_in: str | None) -> None:
+    """Refuses a path that can't be written, or is in a folder, before anything is computed."""
+    if not_in is not None and pathlib.Path(not_in).resolve() in output.resolve().parents:
+        condition = "must not be in the release: the page is as confidential as the records"
+        raise InputError("output", str(output), condition)
     if output.exists() or output.is_symlink():
         raise InputError("output", str(output), "must not exist: nothing is overwritten")
     if not output.parent.is_dir():
@@ -410,8 +480,8 @@ def _wrong(release: AnyRelease, check: Verification, entry: Entry) -> Iterator[s
         yield f"it paid for draw {entry.draw_id}, and this release is draw {release.id}"
 
 
-def _entry(url: str, release: AnyRelease) -> Entry:
-    """Returns the ledger's entry that paid for a release; refuses a ledger without this entry."""
+def _entries(url: str, release: AnyRelease) -> tuple[Entry, list[Entry]]:
+    """Returns the entry that paid for a release, and all of the ledger; refuses other ledgers."""
     from beam_dp.privacy.ledger.ledger import Ledger
     from beam_dp.views.page import paid_by
 
@@ -420,21 +490,44 @@ def _entry(url: str, release: AnyRelease) -> Entry:
     for entry in entries:
         ids = (entry.draw_id, entry.parameters.get("horizon_id"))
         if entry.release_id == named or release_id in ids:
-            return entry
+            return entry, entries
     condition = "must be the ledger that paid for this release; this one has no entry for it"
     raise InputError("ledger", ledger.name, condition)
 
 
+_OUTPUT = Flag("output", "the file to write, which must not exist yet (default: DIR.html)", "FILE")
+_AGAINST = Flag(
+    "against",
+    "compare with the confidential records in these Parquet, CSV or Avro files; the page is then"
+    " confidential, too",
+    "GLOB",
+)
+_CONTROL = Flag(
+    "control",
+    "records that no release was made from, drawn as those of --against, which attacks must not"
+    " tell from these",
+    "GLOB",
+)
 _REPORT_FLAGS = (
     DIRECTORY,
-    Flag("output", "the file to write, which must not exist yet (default: DIR.html)", "FILE"),
+    _OUTPUT,
     Flag("ledger", "the ledger that paid; the page shows its entry, and whether they agree", "URL"),
-    Flag(
-        "against",
-        "compare with the confidential records in these Parquet, CSV or Avro files; the page is"
-        " then confidential, too",
-        "GLOB",
+    _AGAINST,
+    _CONTROL,
+    Flag("decision", "write a page to sign, with this decision about the release", "TEXT"),
+)
+_ATTACK_FLAGS = (
+    DIRECTORY,
+    dataclasses.replace(_AGAINST, required=True),
+    _CONTROL,
+    number_flag(
+        "fail_above",
+        f"points that attacks may succeed above the control, at 95 % (default: {_LIMIT:g})",
+        "P",
+        default=f"{_LIMIT:g}",
+        limits={"least": 0, "most": 100},
     ),
+    dataclasses.replace(_OUTPUT, help=_OUTPUT.help.replace("DIR.", "DIR.attack.")),
 )
 _DIFF_FLAGS = (
     Flag("first", "directory with a release", "A", is_positional=True),
@@ -466,6 +559,12 @@ COMMANDS = {
         "The exit code is 1 if the guarantee does not hold.",
     ),
     "report": Command(_REPORT_FLAGS, _report),
+    "attack": Command(
+        _ATTACK_FLAGS,
+        _attack,
+        "The exit code is 3 if the release does not pass, and 4 if that can't be told: a copy of"
+        " the records passes, or they are too few. The guarantee does not cover the result.",
+    ),
     "diff": Command(_DIFF_FLAGS, _diff),
     "finish": Command(
         (dataclasses.replace(DIRECTORY, help="the output directory of a job that has ended"),),

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from beam_dp.privacy.guarantee import RECORD, Guarantee, Neighboring
+from beam_dp.privacy.ledger.entries import spent_by
 from beam_dp.releases.error_bars import DEVIATIONS
 from beam_dp.releases.parts import view_of
 from beam_dp.releases.release import AnyRelease, Release, library_versions
 from beam_dp.views.markup import facts, folded, paragraph, part, table, text
-from beam_dp.views.terminal import counted, printed_lines, short, short_value
+from beam_dp.views.terminal import counted, moment, printed_lines, short, short_value
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -72,6 +73,8 @@ class Beside:
     verification: Verification | None = None  # None if verification rejects the card
     entry: Entry | None = None  # the entry of the ledger that paid, if a ledger was given
     truth: Truth | None = None  # the private exact counts, if the owner compares the records
+    attacks: str = ""  # markup of what attacks with the records found, private
+    entries: Sequence[Entry] = ()  # all entries of a ledger that was given
 
 
 def report_page(release: AnyRelease, beside: Beside) -> str:
@@ -84,6 +87,18 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         "Guarantee and budget": _guarantee_section(release, beside),
         "Noise and card": content.noise + details,
     }
+    if is_private and beside.attacks:
+        sections = {"Attacks": beside.attacks, **sections}
+    title = f"{content.what}: differentially private release {release.id[:8]}"
+    source = f"from the release{' and its records' if is_private else ' alone'}"
+    made = f"<code>beam-dp report</code> {source}"
+    return html_page(title, _head(release, content, beside), sections, made, is_private)
+
+
+def html_page(
+    title: str, head: str, sections: Mapping[str, str], made: str, is_private: bool
+) -> str:
+    """Returns a page of markup that loads nothing; sections without contents are left out."""
     shown = {title: inside for title, inside in sections.items() if inside}
     places = {title: title.lower().replace(" ", "-") for title in shown}
     links = "<b>PRIVATE</b>" if is_private else ""
@@ -93,19 +108,17 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         for title, inside in shown.items()
     )
     mark = f'<div class="each-page" aria-hidden="true">{_PRIVATE}</div>' if is_private else ""
-    title = text(f"{content.what}: differentially private release {release.id[:8]}")
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="referrer" content="no-referrer">\n'
-        f"<title>{'PRIVATE: ' if is_private else ''}{title}</title>\n"
+        f"<title>{'PRIVATE: ' if is_private else ''}{text(title)}</title>\n"
         f"<style>\n{STYLE.read_text('utf-8')}</style>\n</head>\n"
-        f"<body>\n{mark}<header>{_head(release, content, beside)}</header>\n"
+        f"<body>\n{mark}<header>{head}</header>\n"
         f'<nav aria-label="Contents">{links}</nav>\n<main>\n{body}\n</main>\n'
-        "<footer><p>Made by <code>beam-dp report</code> from the release"
-        + (" and its records" if is_private else " alone")
-        + ". It loads nothing and runs nothing.</p></footer>\n</body>\n</html>\n"
+        f"<footer><p>Made by {made}. It loads nothing and runs nothing.</p></footer>\n"
+        "</body>\n</html>\n"
     )
 
 
@@ -157,8 +170,46 @@ def paid_by(release: AnyRelease) -> str | None:
     return str(entries[0]) if entries else None
 
 
+def page_to_sign(release: AnyRelease, beside: Beside, decision: str, seconds: int) -> str:
+    """Returns the page of a decision, for those who answer for it; ``seconds``: the time."""
+    promised, entry = release.guarantee, beside.entry
+    when = f"{moment(seconds, '%Y-%m-%d %H:%M')} UTC, by beam_dp {library_versions()['beam_dp']}"
+    checked = {"Verification": when, "Comparison with the ledger": when if entry else "none given"}
+    head = f"<h1>Decision about release {text(release.id)}</h1>{facts(checked)}"
+    head += "".join(_verified(beside.verdict, beside.verification))
+    head += paragraph(text(guarantee_words(promised)[0], 600))
+    if promised.privacy_unit == RECORD:
+        words = "No column identifies people: what is protected is one row, not a person."
+        head += paragraph(words, "private")
+    year = moment(seconds, "%Y")
+    spent = [each for each in beside.entries if each.spent_at.startswith(year)]
+    paid = [each for each in beside.entries if entry and each.dataset_id == entry.dataset_id]
+    sections = {
+        "Decision": paragraph(text(decision, 5_000))
+        + table("Signatures", ("name", "date", "signature"), [[""] * 3] * 3),
+        "Guarantee and budget": _officer_parts(release, beside),
+        f"Spent in {year}": _sums(beside, spent, ("who", "purpose")),
+        "All releases of the dataset": _sums(beside, paid, ("release", "date", "who", "purpose")),
+    }
+    made = "<code>beam-dp report --decision</code> from the release and its ledger"
+    return html_page(f"Decision about release {release.id[:8]}", head, sections, made, False)
+
+
+def _sums(beside: Beside, entries: Iterable[Entry], names: Sequence[str]) -> str:
+    """Returns a table of what entries of the ledger spent, if there is a ledger."""
+    if beside.entry is None:
+        return paragraph("This is not known: no --ledger was given.", "private")
+    head = "dataset", *names, "releases", "epsilon", "delta"
+    rows = [[*map(short_value, row)] for row in spent_by(entries, names)]
+    return table("Sums of epsilon and delta; the rule of the budget may be less", head, rows)
+
+
 def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     """Returns the folded section for those who must approve, verify or cite the release."""
+    return folded(_DOOR, _officer_parts(release, beside), "door")
+
+
+def _officer_parts(release: AnyRelease, beside: Beside) -> str:
     promised = release.guarantee
     unit, used = _unit(promised), counted(promised.max_records_per_unit, "record")
     entries = {
@@ -172,13 +223,12 @@ def _guarantee_section(release: AnyRelease, beside: Beside) -> str:
     over_time = [f"Over time: {windows}."] if isinstance(windows, str) else []
     verified = _verified(beside.verdict, beside.verification) if beside.verdict else ()
     words = (text(word, 1_000) for word in (*guarantee_words(promised)[1:], *over_time))
-    inside = (
+    return (
         part("The guarantee", facts(entries), *map(paragraph, words))
         + part("Verification", *verified)
         + part("The ledger", _ledger(release, beside))
         + part("How to cite", _citation(release, beside.verification))
     )
-    return folded(_DOOR, inside, "door")
 
 
 def _verified(verdict: str, check: Verification | None) -> Iterable[str]:

@@ -42,8 +42,13 @@ def truth_columns(release: AnyRelease, path: str) -> dict[str, str]:
     return {} if unit == RECORD else {"privacy_unit": unit}
 
 
-def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBatch]) -> Truth:
-    """Returns the records to compare with a release, limited per unit as in the release."""
+def truth_of(
+    release: AnyRelease,
+    domain: Domain,
+    batches: Iterable[pa.RecordBatch],
+    most_per_unit: int | None = None,
+) -> Truth:
+    """Returns the records to compare with a release, limited per unit as in it, or otherwise."""
     unit, num_rows, inside = release.guarantee.privacy_unit, 0, []
     read = []
     for batch in batches:
@@ -58,7 +63,7 @@ def truth_of(release: AnyRelease, domain: Domain, batches: Iterable[pa.RecordBat
         codes = [np.concatenate(column) for column in parts]
     else:
         limited = getattr(release, "limited_guarantee", release.guarantee)
-        limit, words = limited.max_records_per_unit, RecordWords(domain)
+        limit, words = most_per_unit or limited.max_records_per_unit, RecordWords(domain)
         units = np.concatenate([block.units for block in inside], axis=1)
         parts = zip(*(words.from_batch(block) for block in inside), strict=True)
         cells = [np.concatenate(column) for column in parts]

@@ -147,7 +147,8 @@ def paid(names: Names) -> None:
 
 
 def releases(names: Names) -> None:
-    """The releases that the page verifies, reports and compares."""
+    """The releases that the page verifies, reports, attacks and compares."""
+    write("others.parquet", MADE["visits"]())
     ages = dp.read_domain('{"age": 33}')
     unit = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "person_id", 2)
     with beam.Pipeline(runner="FnApiRunner") as pipeline:
@@ -245,7 +246,7 @@ BELONGINGS: Mapping[str, Mapping[str, tuple[Belonging, ...]]] = {
         "beam-dp check-domain": (made_up,),
     },
     "docs/intervals.md": {"": (visits, whole_ages, file("intervals.jsonl", INTERVALS))},
-    "docs/ledger.md": {"$ beam-dp ledger": (paid,)},
+    "docs/ledger.md": {"$ beam-dp ledger budgets.sqlite\n": (paid,)},
     "docs/online.md": {"": (visits, domain, guarantee, ledger, histogram, questions)},
     "docs/planning.md": {"": (file("adult7.json", ADULT7),)},
     "docs/privacy.md": {"": (visits, domain)},

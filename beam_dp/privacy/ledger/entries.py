@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import getpass
 import itertools
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Self
 from weakref import WeakValueDictionary
 
@@ -217,6 +219,30 @@ class Entry(Token):
             "guarantee": self.guarantee.to_json(),
             "loss": self.loss.to_json(),
         }
+
+
+# What ``spent_by`` can group entries by, in addition to the dataset.
+GROUPS = ("year", "date", "release", "who", "purpose")
+
+
+def spent_by(entries: Iterable[Entry], names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Returns rows: dataset, ``names`` of ``GROUPS``, releases, and sums of epsilon and delta."""
+    groups = collections.defaultdict[tuple[str, ...], list[Guarantee]](list)
+    for entry in entries:
+        fields = entry.origin.to_json() if entry.origin else {}
+        date, release = entry.spent_at[:10], entry.release_id
+        fields |= {"year": date[:4], "date": date, "release": release}
+        key = entry.dataset_id, *(fields.get(name) or "" for name in names)
+        groups[key].append(entry.guarantee)
+    return [
+        (
+            *key,
+            len(paid),
+            math.fsum(each.epsilon for each in paid),
+            sum(each.delta for each in paid),
+        )
+        for key, paid in sorted(groups.items())
+    ]
 
 
 def account_of(dataset: Dataset, paid: Sequence[Token]) -> filters.Account:
