@@ -37,6 +37,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "docs/images.md": {
         "docker build --file deploy/Dockerfile --tag beam_dp .": "Docker: make test-images",
         "docker build --file deploy/Dockerfile --target dataflow": "Docker: make test-images",
+        "docker run --rm beam_dp cat": "Docker: make test-images",
         "cd deploy": "Docker's Compose: make test-images",
         "docker compose run": "Docker's Compose: make test-images",
         "docker compose down": "Docker's Compose: make test-images",
