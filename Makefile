@@ -69,7 +69,7 @@ $(STAMP): $(INSTALLED) | $(BIN)/python
 	@touch $@
 
 # The versions for every supported Python: of all extras, and with hashes of what developers and
-# continuous integration install, of what `make dist` needs, and of what is in the
+# continuous integration install, of what `make dist` and `make docs` need, and of what is in the
 # images. `UPGRADE=` keeps those that still fit.
 UPGRADE := --upgrade
 LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 $(UPGRADE) --no-header \
@@ -78,7 +78,8 @@ HASHED := $(LOCK) --generate-hashes
 lock:
 	$(LOCK) --all-extras --output-file $(CONSTRAINTS) pyproject.toml
 	$(HASHED) --constraint $(CONSTRAINTS) $(EXTRAS:%=--extra %) --output-file $(LOCKED) pyproject.toml
-	$(HASHED) --output-file tools/distributions/requirements.txt tools/distributions/requirements.in
+	for each in distributions site; do \
+	  $(HASHED) --output-file tools/$$each/requirements.txt tools/$$each/requirements.in || exit 1; done
 	$(HASHED) $(patsubst %,--extra %,gcs kafka postgresql s3 sql) \
 	  --output-file deploy/images/requirements.txt pyproject.toml deploy/images/requirements.in
 	echo setuptools | $(HASHED) --output-file deploy/images/build.txt -
@@ -241,13 +242,13 @@ flink: $(STAMP)
 SITE_VENV := .venv-site
 $(SITE_VENV)/.stamp: tools/site/requirements.txt
 	$(call new_environment,$(SITE_VENV))
-	$(call install_into,$(SITE_VENV)) --requirement $<
+	$(call install_into,$(SITE_VENV)) --require-hashes --requirement $<
 	@touch $@
 
-# The theme's news is no warning of the build.
-export NO_MKDOCS_2_WARNING := 1
+# Plain Markdown first, with the outputs of notebooks that run in $(VENV); then HTML of it.
 docs: $(SITE_VENV)/.stamp $(STAMP)
-	$(SITE_VENV)/bin/python -m mkdocs build --strict
+	$(SITE_VENV)/bin/python tools/site/write_pages.py
+	$(SITE_VENV)/bin/zensical build --clean --strict
 
 test-docs: $(SITE_VENV)/.stamp $(STAMP)
 	$(PYTEST) --tiers release -m site tests/test_site.py

@@ -15,6 +15,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "make test  ": "minutes; run by .ci/run",
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
+    "RELEASING.md": {"SITE_VERSIONS=mike": "minutes: make docs"},
     "docs/accuracy.md": {
         **{
             f"python benchmarks/{name}.py": "minutes: make bench"
