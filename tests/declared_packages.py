@@ -1,4 +1,4 @@
-"""Which modules an installation without extras has: those of the packages that setup.py requires.
+"""Which modules an installation without extras has: those of what pyproject.toml requires.
 
 The environment of the tests has more: what extras ask for, and what those ask for in turn.
 """
@@ -37,7 +37,7 @@ def _needed() -> set[str]:
 
 @functools.cache
 def declared_modules() -> frozenset[str]:
-    """The top-level modules of the packages that setup.py itself requires."""
+    """The top-level modules of the packages that pyproject.toml itself requires."""
     return _modules(_required("beam_dp"))
 
 

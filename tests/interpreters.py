@@ -12,13 +12,9 @@ HERE = f"beam_dp-*-cp311-abi3-*_{os.uname().machine}.whl"
 _NAMED = re.compile(r'"Programming Language :: Python :: (3\.[0-9]+)"')
 
 
-def named_versions(setup: str) -> list[str]:
-    """Returns the versions of Python that a ``setup.py`` says to work with.
-
-    Args:
-        setup: its path from the root of the checkout.
-    """
-    return _NAMED.findall((ROOT / setup).read_text("utf-8"))
+def named_versions() -> list[str]:
+    """Returns the versions of Python that the package says to work with."""
+    return _NAMED.findall((ROOT / "pyproject.toml").read_text("utf-8"))
 
 
 def interpreter(version: str) -> str | None:

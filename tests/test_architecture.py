@@ -74,7 +74,7 @@ def privacy_of_development_violations(files: dict[str, str]) -> list[str]:
 
 
 def undeclared_violations(files: dict[str, str]) -> list[str]:
-    """The package imports what setup.py requires: nothing that happens to be installed, too."""
+    """The package imports what pyproject.toml requires: nothing else that is installed."""
     for_beam = {"docstring_parser", "jinja2", "jsonschema", "pandas", "yaml"}  # for Beam YAML
     known = {"beam_dp", "pipelines", *declared_modules() - for_beam, *sys.stdlib_module_names}
     return [

@@ -138,7 +138,7 @@ def test_version_flag_prints_the_version_of_the_package(capsys):
         main(["--version"])
     assert exit.value.code == 0
     version = capsys.readouterr().out.split()[1]
-    assert f'VERSION = "{version}"' in (ROOT / "setup.py").read_text("utf-8")
+    assert f'\nversion = "{version}"\n' in (ROOT / "pyproject.toml").read_text("utf-8")
 
 
 def test_flags_file_is_generated_from_the_programs():

@@ -25,7 +25,7 @@ _OLDEST_PYTHON = (3, 11)
 _LEDGER_SECONDS = 5.0
 
 
-# The extras of setup.py for users, each with a module and the purpose of the extra.
+# The extras of pyproject.toml for users, each with a module and the purpose of the extra.
 EXTRAS = {
     "gcs": ("google.cloud.storage", "releases in Google Cloud Storage"),
     "kafka": ("confluent_kafka", "streams from Kafka"),

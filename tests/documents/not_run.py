@@ -15,6 +15,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
         "make test  ": "minutes; run by .ci/run",
         "beam_dp/   ": "a list of folders: tests/test_documents.py",
     },
+    "RELEASING.md": {"SITE_VERSIONS=mike": "minutes: make docs"},
     "docs/accuracy.md": {
         **{
             f"python benchmarks/{name}.py": "minutes: make bench"
@@ -37,6 +38,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
     "docs/images.md": {
         "docker build --file deploy/Dockerfile --tag beam_dp .": "Docker: make test-images",
         "docker build --file deploy/Dockerfile --target dataflow": "Docker: make test-images",
+        "docker run --rm beam_dp cat": "Docker: make test-images",
         "cd deploy": "Docker's Compose: make test-images",
         "docker compose run": "Docker's Compose: make test-images",
         "docker compose down": "Docker's Compose: make test-images",

@@ -59,9 +59,10 @@ def shipped(tmp_path_factory) -> pathlib.Path:
     checkout, staged = folder / "checkout", folder / "staged"
     staged.mkdir()
     setup = copy_sources(checkout)
-    text = setup.read_text(encoding="utf-8")
-    assert 'VERSION = "0.1.0"' in text
-    setup.write_text(text.replace('VERSION = "0.1.0"', f'VERSION = "{VERSION}"'), encoding="utf-8")
+    project = setup.with_name("pyproject.toml")
+    text, old = project.read_text(encoding="utf-8"), 'version = "0.1.0"'
+    assert text.count(f"\n{old}\n") == 1
+    project.write_text(text.replace(old, f'version = "{VERSION}"', 1), encoding="utf-8")
     archive = Stager._build_setup_package(str(setup), str(staged))
     shutil.rmtree(checkout)
 

@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Sequence
 
 from engines.cluster import find_jar, missing as missing_of_flink
+from packaging.requirements import Requirement
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TOOLS = ROOT / ".venv-images" / "bin"
@@ -41,26 +42,43 @@ def missing() -> str | None:
     return missing_of_flink()
 
 
+def without_digests(name: str) -> str:
+    """A file of ``deploy/``, whose images are known by their tags: stand-ins have other digests."""
+    text = (ROOT / "deploy" / name).read_text(encoding="utf-8")
+    return re.sub(r"@sha256:[0-9a-f]{64}\b", "", text)
+
+
 @functools.cache
 def arguments() -> dict[str, str]:
-    """The arguments of the Dockerfile that have a default."""
-    text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
-    return dict(re.findall(r"^ARG (\w+)=(\S+)$", text, re.M))
+    """The arguments of the Dockerfile that have a default, and the version of Beam in its image."""
+    found = dict(re.findall(r"^ARG (\w+)=(\S+)$", without_digests("Dockerfile"), re.M))
+    return {**found, "BEAM": found["BEAM_IMAGE"].rpartition(":")[2]}
+
+
+@functools.cache
+def pinned() -> dict[str, str]:
+    """The versions of the packages that an image has, by their names, in its Python."""
+    version = arguments()["PYTHON_IMAGE"].partition(":")[2].partition("-")[0]
+    text = (ROOT / "deploy" / "images" / "requirements.txt").read_text(encoding="utf-8")
+    stated = map(Requirement, re.findall(r"^(\S+==.+) \\$", text, re.M))
+    where = {"python_version": version, "python_full_version": f"{version}.0"}
+    return {
+        each.name: str(each.specifier).removeprefix("==")
+        for each in stated
+        if each.marker is None or each.marker.evaluate(where)
+    }
 
 
 def stand_ins() -> dict[str, str]:
     """The images that are played: which stage of ``stand_ins/Dockerfile`` plays each."""
-    compose = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
-    named = re.findall(r"^ +image: (flink|apache/\S+_job_server|postgres):(\S+)$", compose, re.M)
+    pattern = r"^ +image: (flink|apache/\S+_job_server|postgres):(\S+)$"
+    named = re.findall(pattern, without_digests("compose.yaml"), re.M)
     stages = {"flink": "flink", "postgres": "postgres"}
     played = {f"{name}:{tag}": stages.get(name, "job-server") for name, tag in named}
-    python, beam = arguments()["PYTHON"], arguments()["BEAM"]
-    return {
-        f"python:{python}-slim-{_SUITE}": "python",
-        f"apache/beam_python{python}_sdk:{beam}": "beam",
-        "gcr.io/dataflow-templates-base/python311-template-launcher-base:latest": "launcher",
-        **played,
+    bases = {
+        arguments()[f"{stage.upper()}_IMAGE"]: stage for stage in ("python", "beam", "launcher")
     }
+    return {**bases, **played}
 
 
 class Storage:
@@ -82,7 +100,10 @@ class Storage:
         mounted = [f"--volume={path}:{path}:ro" for path in exist if context == ROOT]
         command = ["buildah", *self.options, "build", "--isolation=chroot", "--network=host"]
         command += ["--pull=never", "--layers", *mounted, f"--tag={tag}", *given]
-        file = ROOT / "deploy" / "Dockerfile" if context == ROOT else context / "Dockerfile"
+        file = context / "Dockerfile"
+        if context == ROOT:
+            file = self.folder / "Dockerfile"
+            file.write_text(without_digests("Dockerfile"), encoding="utf-8")
         command += [f"--file={file}", str(context)]
         run(command)
 

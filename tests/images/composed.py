@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 import yaml
-from images.building import LIMITS, ROOT, TOOLS, Storage, run
+from images.building import LIMITS, ROOT, TOOLS, Storage, run, without_digests
 from patience import wait_for
 
 # An internal network of this podman knows no names.
@@ -28,7 +28,7 @@ class Composed:
     def __init__(self, storage: Storage, folder: pathlib.Path, settings: dict[str, str]) -> None:
         self.storage, self.settings = storage, settings
         self.folder = folder / "deploy"
-        text = (ROOT / "deploy" / "compose.yaml").read_text(encoding="utf-8")
+        text = without_digests("compose.yaml")
         assert _INTERNAL in text
         (self.folder / "landing").mkdir(parents=True)
         (self.folder / "compose.yaml").write_text(text.replace(_INTERNAL, _OPEN), encoding="utf-8")

@@ -1,20 +1,28 @@
 """The Dockerfile and compose.yaml agree with the programs, with each other and with the manual."""
 
+import json
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
+import sys
+import tomllib
 from typing import Any
 
 import pytest
 import yaml
 from apache_beam.options.pipeline_options import FlinkRunnerOptions
-from images.building import ROOT, arguments, stand_ins
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from images.building import ROOT, arguments, pinned, stand_ins
 from package_sources import copy_sources
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from beam_dp.cli.main import main as cli
 from beam_dp.flags.command_line import PROGRAMS
+from beam_dp.mechanisms.resources import worker_bytes
 from beam_dp.privacy.ledger.ledger import Ledger
 from pipelines import release_windows
 
@@ -42,6 +50,17 @@ def folder(tmp_path, monkeypatch) -> pathlib.Path:
     return tmp_path
 
 
+def release_job(folder: pathlib.Path) -> release_windows.WindowsJob:
+    """What the service is told to do, with a ledger of the folder."""
+    words = SERVICES["release"]["command"]
+    assert words[:2] == ["beam-dp", "release-windows"]
+    given = [word.replace("${START:?must be in .env}", START) for word in words[2:]]
+    ledger = f"--ledger=sqlite:///{folder}/budgets"
+    return release_windows.parse_arguments(
+        [ledger if word.startswith("--ledger=") else word for word in given]
+    )
+
+
 def test_docker_compose_release_is_paid_from_the_declared_budget(folder, capsys):
     """What is declared is what the release protects; its flags are the program's and Beam's."""
     (command, name), url = SERVICES["budget"]["command"][:2], SERVICES["budget"]["command"][2]
@@ -50,12 +69,7 @@ def test_docker_compose_release_is_paid_from_the_declared_budget(folder, capsys)
     assert cli([name, ledger, *SERVICES["budget"]["command"][3:]]) == 0
     assert cli([name, ledger, *SERVICES["budget"]["command"][3:]]) == 0, "it is started again"
     capsys.readouterr()
-    words = SERVICES["release"]["command"]
-    assert words[:2] == ["beam-dp", "release-windows"]
-    given = [word.replace("${START:?must be in .env}", START) for word in words[2:]]
-    job = release_windows.parse_arguments(
-        [f"--ledger={ledger}" if word.startswith("--ledger=") else word for word in given]
-    )
+    job = release_job(folder)
     Ledger(ledger).check(job.dataset_id, job.plan.guarantee, job.plan.loss)
     assert f"--flink_master={flags('job-server')['flink-master']}" in job.beam_flags
 
@@ -111,20 +125,40 @@ def test_services_share_volumes_and_those_that_are_waited_for_tell_their_health(
 
 def test_pinned_versions_satisfy_the_package():
     """Beam's is the one of the image that the boot program is taken from."""
-    lines = (
-        (ROOT / "deploy" / "images" / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    )
-    pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
-    assert pinned["apache-beam"] == arguments()["BEAM"]
-    text = (ROOT / "setup.py").read_text(encoding="utf-8")
-    known = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
-    stated = re.findall(r'"([\w-]+(?:\[\w+\])?(?:[<>=]=?[\d.]+,?)+)"', text)
+    assert pinned()["apache-beam"] == arguments()["BEAM"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    stated = [*project["dependencies"]]
+    for extra in arguments()["EXTRAS"].split(","):
+        stated += project["optional-dependencies"][extra]
     needed = [Requirement(each) for each in stated]
-    found = [each for each in needed if each.name.replace("_", "-") in known]
-    assert {"numpy", "opendp", "apache-beam", "confluent-kafka"} <= {each.name for each in found}
+    assert {"numpy", "opendp", "apache-beam", "confluent-kafka"} <= {each.name for each in needed}
     assert [
-        str(each) for each in found if known[each.name.replace("_", "-")] not in each.specifier
+        str(each) for each in needed if pinned()[canonicalize_name(each.name)] not in each.specifier
     ] == []
+
+
+def test_contents_are_listed_for_others_to_read():
+    """Each package with its licence, in a form that the library of the format's makers accepts."""
+    if shutil.which("dpkg-query") is None:
+        pytest.skip("not Debian")
+    program = [sys.executable, ROOT / "deploy" / "images" / "contents.py"]
+    text = subprocess.check_output(program, text=True)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    parts = {part["purl"].partition("@")[0]: part for part in json.loads(text)["components"]}
+    assert parts["pkg:pypi/psycopg"]["licenses"] == [{"expression": "LGPL-3.0-only"}]
+    assert parts["pkg:pypi/beam-dp"]["licenses"] == [{"license": {"name": "Apache-2.0"}}]
+    assert "pkg:deb/debian/libc6" in parts
+    assert [place for place, part in parts.items() if part.get("licenses") == []] == []
+
+
+def test_services_are_confined_and_have_the_memory_that_beam_is_asked_for(folder):
+    for service in SERVICES.values():
+        assert service["read_only"] and service["cap_drop"] == ["ALL"] and service["mem_limit"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+    plan = release_job(folder).plan
+    processes = int(flags("release")["parallelism"])
+    needed = processes * worker_bytes(plan, plan.workload.domain.num_cells)
+    assert SERVICES["workers"]["mem_limit"] == f"{2 * needed // 2**30}g"
 
 
 def test_images_have_matching_versions():
@@ -135,8 +169,8 @@ def test_images_have_matching_versions():
         encoding="utf-8"
     )
     assert named[f"apache/beam_flink{flink}_job_server"] == arguments()["BEAM"]
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert re.findall(r'^VERSION = "(.+)"', setup, re.M) == [arguments()["VERSION"]]
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    assert re.findall(r'^version = "(.+)"', project, re.M) == [arguments()["VERSION"]]
 
 
 def test_docker_build_context_has_only_needed_files(tmp_path):

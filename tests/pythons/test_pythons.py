@@ -14,7 +14,7 @@ import beam_dp as dp
 from beam_dp.hashing.evaluation import ENVIRONMENT_VARIABLE, available_backends
 
 pytestmark = [pytest.mark.wheel, pytest.mark.release]
-CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions("setup.py")
+CHOSEN = os.environ.get("PYTHONS", "").split() or named_versions()
 DOMAIN = {
     "attributes": [
         {"name": "age", "type": "integer", "min": 0, "max": 3},

@@ -106,7 +106,7 @@ def test_undeclared_packages_include_those_of_tests_only():
 
 @pytest.mark.job
 def test_reads_columns_of_every_type_without_undeclared_packages():
-    """In an environment that holds nothing but what setup.py requires."""
+    """In an environment that holds nothing but what pyproject.toml requires."""
     folders = (HERE.parent.parent, HERE.parent, HERE)
     result = subprocess.run(
         [sys.executable, "-c", READ_BARELY],

@@ -1,9 +1,12 @@
 """An environment that only reads releases: README's line without Beam, and what that costs."""
 
+import json
 import re
 import zipfile
 
 import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 from newcomers import GOLDEN, GOLDEN_RELEASES
 from source_imports import ROOT
 
@@ -24,6 +27,16 @@ def test_wheel_contains_every_source_file_and_the_kernel(wheel):
     kernel = {name for name in names if name.startswith("beam_dp/hashing/_kernel.")}
     assert len(kernel) == 1
     assert names == sources | programs | kernel
+
+
+def test_wheel_lists_what_it_requires_for_others_to_read(wheel):
+    """Where PEP 770 has it; the library of the format's makers accepts it."""
+    with zipfile.ZipFile(wheel) as opened:
+        (name,) = (name for name in opened.namelist() if ".dist-info/sboms/" in name)
+        text = opened.read(name).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_7).validate_str(text) is None
+    listed = {part["name"]: part["versionRange"] for part in json.loads(text)["components"]}
+    assert len(listed) > 15 and listed["apache-beam"] == "vers:pypi/>=2.72|<3"
 
 
 def test_reading_loads_no_heavy_packages(reading):

@@ -16,6 +16,7 @@ MOVED = {"beam_dp/pipelines/": "pipelines/"}
 # Machines by their number in the header of an ELF file, which is at byte 18.
 ELF_MACHINES = {62: "x86_64", 183: "aarch64"}
 METADATA = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE", "top_level.txt"}
+METADATA |= {"sboms/beam_dp.cdx.json"}
 SOURCES = (
     "beam_dp/",
     "pipelines/",

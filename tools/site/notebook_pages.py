@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import pathlib
 import re
 import subprocess
+import sys
 import tempfile
 from typing import Any
-
-from mkdocs.exceptions import PluginError
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "examples" / "notebooks"
@@ -22,7 +20,6 @@ STYLE = re.compile(r"\x1b\[[0-9;]*m")  # bold and colours of a terminal
 KEPT = ("*.html", "*.py")
 
 
-@functools.cache
 def notebook_pages() -> dict[str, str]:
     """Runs each notebook; returns its page, its pictures and the files that it made, by name."""
     # The environment that `make docs` fills; make passes on a VENV of its command line.
@@ -39,7 +36,7 @@ def notebook_pages() -> dict[str, str]:
             runs.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE))
         errors = [run.communicate()[1].decode().strip() for run in runs]
         if any(run.returncode for run in runs):
-            raise PluginError("; ".join(filter(None, errors)))
+            sys.exit("; ".join(filter(None, errors)))
         for name in NAMES:
             book = json.loads((kept / f"{name}.ipynb").read_text("utf-8"))
             made = {path.name: path for each in KEPT for path in (kept / name).glob(f"*/{each}")}

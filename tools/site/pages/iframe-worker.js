@@ -3,6 +3,7 @@ if (location.protocol === "file:") {
   window.Worker = class extends EventTarget {
     constructor(url) {
       super();
+      this.addEventListener("message", (event) => this.onmessage?.(event));
       const frame = document.createElement("iframe");
       frame.hidden = true;
       document.body.append(frame);
@@ -13,6 +14,8 @@ if (location.protocol === "file:") {
       this.loaded = new Promise((resolve) => script.addEventListener("load", resolve));
       frame.contentDocument.body.append(script);
     }
+
+    terminate() {}
 
     postMessage(data) {
       this.loaded.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })));

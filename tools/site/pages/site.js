@@ -1,3 +1,16 @@
+// Browsers break lines after the dashes of a flag.
+for (const code of document.querySelectorAll(".md-typeset :not(pre) > code"))
+  code.innerHTML = code.innerHTML.replace(/(?<![\w-])--\w+/g, '<span class="flag">$&</span>');
+
+// Cells of prose get the names of their columns, for screens too narrow for a table.
+for (const table of document.querySelectorAll(".md-typeset table:not([class])")) {
+  const cells = [...table.querySelectorAll("td")];
+  if (!cells.some((cell) => cell.textContent.trim().length > 60)) continue;
+  const heads = table.querySelectorAll("th");
+  table.dataset.prose = "";
+  for (const cell of cells) cell.dataset.label = heads[cell.cellIndex].textContent.trim();
+}
+
 // Code and tables wider than the screen can be scrolled by keyboard; regions have different names.
 addEventListener("load", () => {
   const uses = {};
