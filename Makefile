@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Hundreds of processes import the package and its tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-stream journeys notebooks test test-jobs test-part test-release test-pool \
+.PHONY: help demo demo-stream journeys notebooks recipes test test-jobs test-part test-release test-pool \
   test-apart style types lint lock generated bench judges fuzz flink kafka prism java docs \
   test-docs dist test-pythons test-oldest test-faults test-images clean
 
@@ -17,6 +17,7 @@ help:
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
 	@echo "make journeys      three tutorials on the command line, from a table to checked answers"
 	@echo "make notebooks     three tutorials in Jupyter: runs every cell of examples/notebooks"
+	@echo "make recipes       tasks that many have: rows of people, databases, Iceberg, nightly jobs, survey weights"
 	@echo "make test          lint, types, and the tests that are quick and exact: two minutes"
 	@echo "make test-jobs     the tests that start Beam, engines, servers or programs: eight minutes"
 	@echo "make test-part     an eighth of the dear tests, and audits of what changed; PART=all: every one"
@@ -82,6 +83,11 @@ journeys: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python examples/notebooks/run.py
 
+# Without a PostgreSQL server its recipe is skipped and says so.
+recipes: $(STAMP)
+	$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[recipes]'
+	$(BIN)/python -m pytest -rs --tiers all --part all tests/test_recipes.py
+
 style: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -133,7 +139,7 @@ test-release: $(STAMP)
 	stage lint $(MAKE) lint; \
 	stage pool $(MAKE) test-pool TIERS=test,job,part PART=all; \
 	stage apart $(MAKE) test-apart TIERS=job,part PART=all; \
-	for each in demo demo-stream journeys notebooks test-docs test-pythons test-oldest \
+	for each in demo demo-stream journeys notebooks recipes test-docs test-pythons test-oldest \
 	  test-images test-faults bench judges; do stage $$each $(MAKE) $$each; done; \
 	$(BIN)/python tools/stages.py report $$folder --seed $$seed \
 	  --record tests/release_run.json --costs tests/costs.json

@@ -88,6 +88,7 @@ setup(
         "mbi": ["mbi>=2,<3"],  # a cross-check of the junction tree in its tests, nothing more
         "notebooks": ["ipykernel>=6", "matplotlib>=3.8", "nbclient>=0.10", "pytest"],
         "postgresql": ["psycopg[binary]>=3.1"],
+        "recipes": ["duckdb>=1.1", "pyiceberg[sql-sqlite]>=0.9"],  # of docs/recipes.md
         "s3": [S3],
         "sql": [SQL],  # for `beam-dp init` from a CREATE TABLE
         "test": [

@@ -30,6 +30,7 @@ SHOWN = (
     "examples/*.py",
     "examples/java/src/main/java/*.java",
     "examples/notebooks/*.ipynb",
+    "examples/recipes/*.*",
     "examples/yaml/*.yaml",
 )
 # Packages that people import by their own names; the others are public through `beam_dp`.
