@@ -8,7 +8,7 @@ WORKERS ?= 2
 # Hundreds of processes import the package and its tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-stream journeys notebooks recipes test test-jobs test-part test-release test-pool \
+.PHONY: help demo demo-stream journeys notebooks recipes synthesizers test test-jobs test-part test-release test-pool \
   test-apart style types lint lock generated bench judges fuzz flink kafka prism java docs \
   test-docs dist test-pythons test-oldest test-faults test-images clean
 
@@ -29,6 +29,7 @@ help:
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks, with targets for speed and accuracy"
 	@echo "make judges        measure releases with tools of other projects, in environments of their own"
+	@echo "make synthesizers  compare with SDV: time, quality, attacks; its environment has six gigabytes"
 	@echo "make fuzz          try hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
@@ -187,6 +188,10 @@ bench: $(STAMP)
 # A part of each; `python benchmarks/judges/judge.py --help` tells how all of it is recorded.
 judges: $(STAMP)
 	$(BIN)/python benchmarks/judges/judge.py --quick
+
+# The tables are in BEAM_DP_DATA. With MBI_MECHANISMS, a folder of mbi's repository, AIM is asked too.
+synthesizers: $(STAMP)
+	$(BIN)/python benchmarks/judges/judge.py synthesizers
 
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600

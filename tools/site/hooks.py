@@ -26,6 +26,7 @@ SHOWN = (
     "CITATION.cff",
     "docs/*.md",
     "docs/*.svg",
+    "benchmarks/judges/synthesizers/adapter.py",
     "benchmarks/results/*.md",
     "examples/*.py",
     "examples/java/src/main/java/*.java",
