@@ -8,15 +8,16 @@ WORKERS ?= 2
 # Hundreds of processes import the package and its tests: they are compiled once.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo demo-stream journeys notebooks test test-jobs test-part test-release test-pool \
-  test-apart style types lint lock pin generated bench judges fuzz flink kafka prism java docs \
-  test-docs dist test-pythons test-oldest test-faults test-images clean
+.PHONY: help demo demo-stream journeys notebooks recipes synthesizers test test-jobs test-part \
+  test-release test-pool test-apart style types lint lock pin generated bench judges fuzz flink kafka \
+  prism java docs test-docs dist test-pythons test-oldest test-faults test-images clean
 
 help:
 	@echo "make demo          release a synthetic copy of 336,776 real flights and compare it with the truth"
 	@echo "make demo-stream   release a day of flights hour by hour, while they arrive"
 	@echo "make journeys      three tutorials on the command line, from a table to checked answers"
 	@echo "make notebooks     three tutorials in Jupyter: runs every cell of examples/notebooks"
+	@echo "make recipes       tasks that many have: rows of people, databases, Iceberg, nightly jobs, survey weights"
 	@echo "make test          lint, types, and the tests that are quick and exact: two minutes"
 	@echo "make test-jobs     the tests that start Beam, engines, servers or programs: eight minutes"
 	@echo "make test-part     an eighth of the dear tests, and audits of what changed; PART=all: every one"
@@ -29,6 +30,7 @@ help:
 	@echo "make test-docs     the tests of that site"
 	@echo "make bench         the benchmarks, with targets for speed and accuracy"
 	@echo "make judges        measure releases with tools of other projects, in environments of their own"
+	@echo "make synthesizers  compare with SDV: time, quality, attacks; its environment has six gigabytes"
 	@echo "make fuzz          try hostile releases, domains and queries: 10 minutes or a million inputs each"
 	@echo "make flink         fetch Beam's job server for Flink, or build it, with Maven"
 	@echo "make kafka         fetch a broker of Kafka for tests, with Maven"
@@ -105,6 +107,11 @@ journeys: $(STAMP)
 notebooks: $(STAMP)
 	$(BIN)/python examples/notebooks/run.py
 
+# Without a PostgreSQL server its recipe is skipped and says so.
+recipes: $(STAMP)
+	$(call install_into,$(VENV)) --constraint $(CONSTRAINTS) --editable '.[recipes]'
+	$(BIN)/python -m pytest -rs --tiers all --part all tests/test_recipes.py
+
 style: $(STAMP)
 	$(BIN)/python -m ruff check .
 	$(BIN)/python -m ruff format --check .
@@ -156,7 +163,7 @@ test-release: $(STAMP)
 	stage lint $(MAKE) lint; \
 	stage pool $(MAKE) test-pool TIERS=test,job,part PART=all; \
 	stage apart $(MAKE) test-apart TIERS=job,part PART=all; \
-	for each in demo demo-stream journeys notebooks test-docs test-pythons test-oldest \
+	for each in demo demo-stream journeys notebooks recipes test-docs test-pythons test-oldest \
 	  test-images test-faults bench judges; do stage $$each $(MAKE) $$each; done; \
 	$(BIN)/python tools/stages.py report $$folder --seed $$seed \
 	  --record tests/release_run.json --costs tests/costs.json
@@ -204,6 +211,10 @@ bench: $(STAMP)
 # A part of each; `python benchmarks/judges/judge.py --help` tells how all of it is recorded.
 judges: $(STAMP)
 	$(BIN)/python benchmarks/judges/judge.py --quick
+
+# The tables are in BEAM_DP_DATA. With MBI_MECHANISMS, a folder of mbi's repository, AIM is asked too.
+synthesizers: $(STAMP)
+	$(BIN)/python benchmarks/judges/judge.py synthesizers
 
 # Without atheris, which has no wheel for every machine, inputs are random instead of guided.
 FUZZ_SECONDS ?= 600

@@ -417,6 +417,7 @@ REGIONS: dict[str, Callable[[], str]] = {
     "error bars": error_bars,
     "discovered bins": discovered_bins,
     "copies by size": copies_by_size,
+    "called as SDV": lambda: table(rows("judges/synthesizers")),
     **{
         f"{name}.json": functools.partial(recorded_table, name)
         for name in (

@@ -16,7 +16,13 @@ sys.path.insert(0, str(ROOT))
 from benchmarks.page_pictures import PICTURES  # noqa: E402
 from benchmarks.page_regions import REGIONS, page_of_peers  # noqa: E402
 
-DOCUMENTS = ("README.md", "docs/benchmarks.md", "docs/accuracy.md", "benchmarks/results/*.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/accuracy.md",
+    "docs/alternatives.md",
+    "docs/benchmarks.md",
+    "benchmarks/results/*.md",
+)
 REGION = re.compile(
     r"(<!-- recorded: ([^\n]+) -->\n).*?(<!-- end of what was recorded -->)", re.DOTALL
 )

@@ -8,6 +8,8 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from benchmarks.judges.environment import FOLDER, Environment
@@ -44,3 +46,23 @@ def test_names_the_judges_if_one_is_unknown():
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert run.returncode == 2
     assert "'nits' is not a judge; valid: " in run.stderr and "nist" in run.stderr
+
+
+def test_adapter_has_the_types_of_the_table_and_as_many_rows_as_asked():
+    """As SDV calls it, and as SDGym: a frame for a frame, and metadata as a dict."""
+    adapter = importlib.import_module("benchmarks.judges.synthesizers.adapter")
+    draws = np.random.default_rng(1)
+    ages = draws.integers(20, 60, 2000)
+    frame = pd.DataFrame({"id": range(2000), "age": ages, "code": ages // 20})
+    kinds = {"id": "id", "age": "numerical", "code": "categorical"}
+    table = {"columns": {name: {"sdtype": kind} for name, kind in kinds.items()}}
+    with pytest.raises(ValueError, match="fit must be called first"):
+        adapter.PrivateSynthesizer(table).sample(1)
+    fitted = adapter.get_trained_synthesizer(frame, {"tables": {"people": table}})
+    assert fitted.release.guarantee.epsilon == 1.0
+    for num_rows in (10, 5000):
+        rows = adapter.sample_from_synthesizer(fitted, num_rows)
+        assert list(rows) == list(frame) and len(rows) == num_rows
+        assert (rows.dtypes == frame.dtypes).all()
+        assert {*rows["id"]} == {*range(num_rows)}
+        assert {*rows["code"]} <= {1, 2}

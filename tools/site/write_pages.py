@@ -20,10 +20,12 @@ SHOWN = (
     "CITATION.cff",
     "docs/*.md",
     "docs/*.svg",
+    "benchmarks/judges/synthesizers/adapter.py",
     "benchmarks/results/*.md",
     "examples/*.py",
     "examples/java/src/main/java/*.java",
     "examples/notebooks/*.ipynb",
+    "examples/recipes/*.*",
     "examples/yaml/*.yaml",
 )
 # Packages that people import by their own names; the others are public through `beam_dp`.
