@@ -147,6 +147,8 @@ def test_bundle_sends_identical_records_once():
 def test_rows_wait_in_the_process_of_the_local_runner_and_end_with_its_pipeline():
     local, other = beam.Pipeline("FnApiRunner"), beam.Pipeline("PrismRunner")
     assert limit_module.UnitRows.of(KeyWords(), other).name == ""
+    repeated = beam.Pipeline(argv=["--runner=FnApiRunner", "--direct_runner_bundle_repeat=1"])
+    assert limit_module.UnitRows.of(KeyWords(), repeated).name == ""
     rows = limit_module.UnitRows.of(KeyWords(), local)
     assert limit_module.UnitRows.of(KeyWords(), local).name == rows.name
     rng = np.random.default_rng(3)

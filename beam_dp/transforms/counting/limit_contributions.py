@@ -10,6 +10,7 @@ from typing import Any
 
 import apache_beam as beam
 import numpy as np
+from apache_beam.options.pipeline_options import DirectOptions
 from apache_beam.utils.windowed_value import WindowedValue
 
 from beam_dp.domain.universe import Domain
@@ -179,9 +180,9 @@ _KEPT_BY_NAME: weakref.WeakValueDictionary[str, _Kept] = weakref.WeakValueDictio
 class UnitRows:
     """Records with their units, on the way through a shuffle.
 
-    Beam's local runner keeps up to five copies of what it shuffles. If it starts no other process,
-    and so repeats no bundle, it shuffles numbers, and the rows wait here: one copy. They go with
-    the pipeline, so those of a job that failed do not stay.
+    Beam's local runner keeps up to five copies of what it shuffles. So it shuffles numbers, and the
+    rows wait here, in one copy, unless it starts other processes or is told to repeat bundles. They
+    go with the pipeline, so those of a job that failed do not stay.
     """
 
     words: Words
@@ -190,7 +191,9 @@ class UnitRows:
     @classmethod
     def of(cls, words: Words, pipeline: beam.Pipeline) -> UnitRows:
         """Returns the rows of a step of a pipeline."""
-        if type(pipeline.runner).__name__ != "FnApiRunner":
+        runner, options = pipeline.runner, pipeline.options.view_as(DirectOptions)
+        repeats = options.direct_runner_bundle_repeat or getattr(runner, "_bundle_repeat", 0)
+        if type(runner).__name__ != "FnApiRunner" or repeats:
             return cls(words)
         kept = _KEPT.setdefault(pipeline, _Kept())
         name = str(id(kept))
