@@ -15,7 +15,7 @@ from beam_dp.cli import doctor
 from beam_dp.cli.main import main
 from beam_dp.privacy.ledger.ledger import Ledger
 
-FOR_DEVELOPERS = {"demo", "fuzz", "mbi", "test"}
+FOR_DEVELOPERS = {"demo", "fuzz", "mbi", "recipes", "test"}
 
 
 def told(capfd: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
