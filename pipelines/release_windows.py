@@ -343,6 +343,8 @@ def _source(given: dict[str, str]) -> dict[str, str | None]:
 
 def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
     """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
+    settle = seconds_of_duration("settle", given["settle"], least=0)
+    poll = seconds_of_duration("poll", given["poll"], least=1)
     if "replay" in given:
         for name in (CHECKPOINTING_INTERVAL.name, SAVEPOINT_PATH.name):
             if name in given:
@@ -351,8 +353,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
         return []
     # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.
     left = horizon.closes(horizon.num_windows - 1) - int(time.time())
-    left += seconds_of_duration("settle", given["settle"], least=0)
-    idle = max(left, 0) + 2 * seconds_of_duration("poll", given["poll"], least=1) + _SECONDS_TO_END
+    idle = max(left + settle, 0) + 2 * poll + _SECONDS_TO_END
     streaming = ["--streaming", f"--shutdown_sources_after_idle_ms={1000 * idle}"]
     if "savepoint_path" in given:
         streaming.append(f"--savepoint_path={given['savepoint_path']}")
