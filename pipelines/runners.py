@@ -46,6 +46,9 @@ def runner_name(text: str) -> str:
     return runners.get(short) or runners.get(f"{short}runner") or text.rpartition(".")[2]
 
 
+_MOST_THREADS = 1_024
+
+
 class ThreadOptions(beam_options.PipelineOptions):
     """The flag for threads, which is passed like Beam's own; Beam has none."""
 
@@ -75,7 +78,8 @@ def check_beam_flags(options: beam_options.PipelineOptions, runner: str) -> None
     _check_endpoint(runner, portable.job_endpoint)
     threads = options.view_as(ThreadOptions).num_threads
     if threads is not None:
-        _check_at_least("num_threads", threads, 1)
+        if not 1 <= threads <= _MOST_THREADS:
+            raise refused("num_threads", threads, f"must be from 1 to {_MOST_THREADS:,}")
         if runner not in beam_options.StandardOptions.LOCAL_RUNNERS:
             condition = f"must be left out with --runner {runner}: its workers take one thread each"
             raise refused("num_threads", threads, condition)

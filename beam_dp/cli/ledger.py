@@ -93,7 +93,8 @@ def _run(options: argparse.Namespace) -> None:
     if options.by is not None:
         head, rows = _sums(ledger, options)
         if options.csv:
-            csv.writer(sys.stdout, lineterminator="\n").writerows([head, *rows])
+            cells = [map(_inert, row) for row in rows]
+            csv.writer(sys.stdout, lineterminator="\n").writerows([head, *cells])
             return
         shown = [tuple(map(short_value, row)) for row in rows]
         Console().print(plain_table(head, shown, range(len(head) - 3, len(head))))
@@ -109,12 +110,17 @@ def _sums(ledger: Ledger, options: argparse.Namespace) -> tuple[Sequence[str], l
     """Returns the columns and rows of --by."""
     if options.json:
         raise FlagError("--json must not be given with --by")
-    names = options.by.split(",")
+    names = [*dict.fromkeys(name.strip() for name in options.by.split(","))]
     for name in names:
         if name not in GROUPS:
             raise refused("by", name, one_of(name, GROUPS))
     entries = [paid for each in ledger.datasets() for paid in ledger.entries(each.dataset_id)]
     return ("dataset", *names, "releases", "epsilon", "delta"), spent_by(entries, names)
+
+
+def _inert(cell: object) -> object:
+    """Returns a cell that no spreadsheet takes for a formula."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(tuple("=+-@")) else cell
 
 
 def _declare(ledger: Ledger, options: argparse.Namespace) -> None:

@@ -351,13 +351,17 @@ def report(
     from beam_dp.releases.parts import view_of
     from beam_dp.storage.store import write_new_file
     from beam_dp.views.attacks import attacks_markup
-    from beam_dp.views.page import Beside, page_to_sign, report_page
+    from beam_dp.views.page import MOST_LETTERS, Beside, page_to_sign, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_page_next_to(place) if output is None else output)
-    _check_output(page, place if against is not None else None)
-    if decision is not None and against is not None:
-        raise InputError("against", str(against), "must not be given for a page to sign")
+    _check_output(page, is_private=against is not None)
+    if decision is not None:
+        if not decision.strip() or len(decision) > MOST_LETTERS:
+            condition = f"must be a text of 1 to {MOST_LETTERS:,} letters"
+            raise InputError("decision", decision, condition)
+        if against is not None:
+            raise InputError("against", str(against), "must not be given for a page to sign")
     release = read_any(place)
     truth = None if against is None else _truth(release, "against", against)
     attacks = "" if control is None else attacks_markup(_attacks(release, against, control))
@@ -391,7 +395,7 @@ def _attack(options: argparse.Namespace) -> int:
     """Writes what attacks find; returns 3 if it is too much, and 4 if they have no power."""
     check_texts(_ATTACK_FLAGS, vars(options))
     page = pathlib.Path(options.output or _page_next_to(options.directory, ".attack.html"))
-    _check_output(page, options.directory)
+    _check_output(page, is_private=True)
     from beam_dp.releases.kinds import read_any
     from beam_dp.storage.store import write_new_file
     from beam_dp.views.attacks import attack_page
@@ -438,10 +442,13 @@ def _page_next_to(directory: str, ending: str = ".html") -> str:
     return f"{name}{ending}"
 
 
-def _check_output(output: pathlib.Path, not_in: str | None) -> None:
-    """Refuses a path that can't be written, or is in a folder, before anything is computed."""
-    if not_in is not None and pathlib.Path(not_in).resolve() in output.resolve().parents:
-        condition = "must not be in the release: the page is as confidential as the records"
+def _check_output(output: pathlib.Path, *, is_private: bool) -> None:
+    """Refuses a path that can't be written, or a private one in a release, before any work."""
+    from beam_dp.releases.files.card import CARD, HORIZON
+
+    folders = output.resolve().parents if is_private else ()
+    if any((folder / name).exists() for folder in folders for name in (CARD, HORIZON)):
+        condition = "must not be in a release: the page is as confidential as the records"
         raise InputError("output", str(output), condition)
     if output.exists() or output.is_symlink():
         raise InputError("output", str(output), "must not exist: nothing is overwritten")
@@ -504,8 +511,8 @@ _AGAINST = Flag(
 )
 _CONTROL = Flag(
     "control",
-    "records that no release was made from, drawn as those of --against, which attacks must not"
-    " tell from these",
+    "records that were drawn as those of --against, and that no release was made from: attacks"
+    " must not tell both apart",
     "GLOB",
 )
 _REPORT_FLAGS = (

@@ -29,6 +29,7 @@ Codes = NDArray[np.int64]  # of records, shape (records, attributes)
 Verdict = Literal["passes", "does not pass", "no power", "too few records"]
 
 _MOST_ATTACKED = 10_000  # of the members, and of the others
+_CACHE_BYTES = 2**27
 _FAR = 1000  # the distance of two codes that have no order
 _NOT_COVERED = (
     "The guarantee does not cover this result. To draw again until it passes voids the guarantee,"
@@ -91,8 +92,9 @@ class Attacks(NamedTuple):
     def words(self) -> str:
         """The verdict as a sentence."""
         return (
-            f"{self.verdict}: attacks succeed by at most {self.number:.1f} points above the control"
-            f" (95 %), and {self.limit:g} are allowed{_REASONS.get(self.verdict, '')}"
+            f"{self.verdict}: the success of attacks above the control reaches up to"
+            f" {self.number:.1f} points (95 %), and {self.limit:g} are allowed"
+            + _REASONS.get(self.verdict, "")
             + ("" if self.num_others else "; without --control, membership was not tried")
         )
 
@@ -157,7 +159,10 @@ def _nearest(
     different, places = np.unique(targets, axis=0, return_inverse=True)
     columns = [np.ascontiguousarray(column) for column in records.T]
     distances, guesses = np.zeros(len(different), np.int64), np.zeros_like(different)
-    to_codes = functools.cache(lambda axis, code: _distances(domain.attributes[axis], code))
+    most_kept = len(columns) + _CACHE_BYTES // (4 * max(domain.shape))
+    to_codes = functools.lru_cache(most_kept)(
+        lambda axis, code: _distances(domain.attributes[axis], code)
+    )
     for place, target in enumerate(different.tolist()):
         total = np.zeros(len(records), np.int32)
         for axis, code in enumerate(target):

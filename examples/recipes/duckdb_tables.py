@@ -14,7 +14,7 @@ import duckdb
 import beam_dp as dp
 
 QUERY = """
-    SELECT person_id, min(age) AS age, any_value(sex) AS sex, max(charge) AS charge
+    SELECT person_id, min(age) AS age, min(sex) AS sex, max(charge) AS charge
     FROM visits WHERE day < 180 GROUP BY person_id
 """
 

@@ -5,6 +5,7 @@ import pathlib
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pages import Parsed
 from seeded_releases import seeded_releases  # noqa: F401
@@ -41,7 +42,7 @@ def ledger(tmp_path: pathlib.Path) -> dp.Ledger:
 
 def signed(directory: pathlib.Path, *more: str) -> Parsed:
     page = directory.with_suffix(".html")
-    argv = ["report", str(directory), "--decision", "We publish <it>.", *more]
+    argv = ["report", str(directory), "--decision", "We publish <it>.\nUntil 2030.", *more]
     assert main([*argv, "--output", str(page)]) == 0
     return Parsed(page.read_text("utf-8"))
 
@@ -50,7 +51,7 @@ def test_page_has_the_decision_the_loss_and_what_was_spent(tmp_path, ledger, cap
     page = signed(tmp_path / "out", "--ledger", ledger.name)
     assert page.faults == []
     assert "as public as the ledger" in capfd.readouterr().out
-    assert {"We publish <it>."} <= {*page.texts["p"]}
+    assert {"We publish <it>.", "Until 2030."} <= {*page.texts["p"]}
     assert not [name for name, _ in page.elements if name == "details"]
     assert {"name", "date", "signature", "who", "purpose"} <= {*page.texts["th"]}
     assert {"a <report>", "visits/2", "Zoë"} <= {*page.texts["td"]}
@@ -85,3 +86,28 @@ def test_sums_by_any_fields_add_up_to_all(ledger):
         rows = spent_by(entries, names)
         assert sum(row[-3] for row in rows) == 4
         assert sum(row[-2] for row in rows) == pytest.approx(0.4)
+
+
+def test_sums_in_csv_have_each_column_once_and_no_formula(ledger, capfd):
+    guarantee = dp.Guarantee(0.1, 1e-9, "add_or_remove_one", "person", 1)
+    ledger.spend("staff", guarantee, Loss.pure(0.1), "laplace", {}, Origin("Zoë", "=1+1"))
+    assert main(["ledger", ledger.name, "--by", "purpose, purpose", "--csv"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "dataset,purpose,releases,epsilon,delta"
+    assert lines[2] == "staff,'=1+1,1,0.1,1e-09"
+
+
+def test_private_page_is_refused_in_any_release(tmp_path, capfd):
+    workload = dp.marginals(DOMAIN, ways=1)
+    guarantee = dp.Guarantee(1.0, 1e-9, "add_or_remove_one", "record", 1)
+    for name in ("whole", "other"):
+        dp.release(TABLE, DOMAIN, workload, guarantee, output=tmp_path / name)
+    (tmp_path / "whole" / "part").mkdir()
+    rows = str(tmp_path / "rows.parquet")
+    pq.write_table(TABLE, rows)
+    for command in ("report", "attack"):
+        for place in ("whole/part/page.html", "whole/page.html"):
+            argv = [command, str(tmp_path / "other"), "--against", rows]
+            assert main([*argv, "--output", str(tmp_path / place)]) == 2
+            assert "must not be in a release" in capfd.readouterr().err
+            assert not (tmp_path / place).exists()
