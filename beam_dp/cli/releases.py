@@ -416,7 +416,8 @@ def _attacks(
     from beam_dp.views.attacks import attack
 
     if not isinstance(release, SyntheticDatabase):
-        raise InputError("kind of the release", release.KIND, "must be synthetic_database to be attacked")
+        condition = "must be synthetic_database to be attacked"
+        raise InputError("kind of the release", release.KIND, condition)
     if against is None:
         raise InputError("against", None, "must be given with control")
     members = _truth(release, "against", against, most_per_unit=1)
