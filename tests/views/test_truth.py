@@ -139,9 +139,10 @@ def test_page_shows_the_truth_of_each_window(tmp_path, capfd):
 
 
 def refusal(capfd: pytest.CaptureFixture[str], directory: str, records: str) -> str:
-    assert main(["report", directory, "--against", records, "--output", f"{directory}.html"]) == 2
+    page = pathlib.Path(f"{records}.html")
+    assert main(["report", directory, "--against", records, "--output", str(page)]) == 2
     out, err = capfd.readouterr()
-    assert out == "" and err.count("\n") == 1 and not pathlib.Path(f"{directory}.html").exists()
+    assert out == "" and err.count("\n") == 1 and not page.exists()
     return err
 
 
