@@ -301,6 +301,9 @@ def _finish(options: argparse.Namespace) -> None:
     print(f"{directory}: {state}; {removed}")
 
 
+_MOST_LETTERS = 5_000  # of a decision
+
+
 def _report(options: argparse.Namespace) -> None:
     """Writes the report of a release; prints its path and whether it is public."""
     check_together(vars(options), ("control", "against"))
@@ -347,21 +350,21 @@ def report(
         >>> report("out/visits")  # doctest: +SKIP
         PosixPath('out/visits.html')
     """
+    if decision is not None:
+        if not decision.strip() or len(decision) > _MOST_LETTERS:
+            condition = f"must be a text of 1 to {_MOST_LETTERS:,} letters"
+            raise InputError("decision", decision, condition)
+        if against is not None:
+            raise InputError("against", str(against), "must not be given for a page to sign")
     from beam_dp.releases.kinds import read_any, verify_release
     from beam_dp.releases.parts import view_of
     from beam_dp.storage.store import write_new_file
     from beam_dp.views.attacks import attacks_markup
-    from beam_dp.views.page import MOST_LETTERS, Beside, page_to_sign, report_page
+    from beam_dp.views.page import Beside, page_to_sign, report_page
 
     place = os.fspath(directory)
     page = pathlib.Path(_page_next_to(place) if output is None else output)
     _check_output(page, is_private=against is not None)
-    if decision is not None:
-        if not decision.strip() or len(decision) > MOST_LETTERS:
-            condition = f"must be a text of 1 to {MOST_LETTERS:,} letters"
-            raise InputError("decision", decision, condition)
-        if against is not None:
-            raise InputError("against", str(against), "must not be given for a page to sign")
     release = read_any(place)
     truth = None if against is None else _truth(release, "against", against)
     attacks = "" if control is None else attacks_markup(_attacks(release, against, control))

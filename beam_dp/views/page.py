@@ -170,9 +170,6 @@ def paid_by(release: AnyRelease) -> str | None:
     return str(entries[0]) if entries else None
 
 
-MOST_LETTERS = 5_000  # of a decision
-
-
 def page_to_sign(release: AnyRelease, beside: Beside, decision: str, seconds: int) -> str:
     """Returns the page of a decision, for those who answer for it; ``seconds``: the time."""
     promised, entry = release.guarantee, beside.entry
@@ -188,7 +185,7 @@ def page_to_sign(release: AnyRelease, beside: Beside, decision: str, seconds: in
     spent = [each for each in beside.entries if each.spent_at.startswith(year)]
     paid = [each for each in beside.entries if entry and each.dataset_id == entry.dataset_id]
     sections = {
-        "Decision": "".join(paragraph(text(line, MOST_LETTERS)) for line in decision.splitlines())
+        "Decision": "".join(paragraph(text(line, len(line))) for line in decision.splitlines())
         + table("Signatures", ("name", "date", "signature"), [[""] * 3] * 3),
         "Guarantee and budget": _officer_parts(release, beside),
         f"Spent in {year}": _sums(beside, spent, ("who", "purpose")),

@@ -22,6 +22,7 @@ NOT_RUN: Mapping[str, Mapping[str, str]] = {
             for name in ("error_bars", "error_parts", "planned")
         },
         "python -m benchmarks.small_tables": "minutes: make bench",
+        "python -m benchmarks.gate": "minutes: make bench",
     },
     "docs/claims.md": {"python benchmarks/claims.py": "KEY is a placeholder: tests/test_claims.py"},
     "docs/dataflow.md": {
