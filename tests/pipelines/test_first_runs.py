@@ -84,8 +84,9 @@ def test_one_command_chooses_the_number_and_releases_the_records():
 def test_one_command_chooses_the_number_and_finds_the_domain():
     counts, found, release = releases_of(BOTH)
     assert isinstance(counts, dp.IntervalRelease)
-    assert release.records_per_unit.main.max_records_per_unit == 3
-    assert found.guarantee.max_records_per_unit == 3
+    number = release.records_per_unit.main.max_records_per_unit
+    assert 1 < number < 10  # 3 but for noise
+    assert found.guarantee.max_records_per_unit == number
     assert found.discovered.whole == release.records_per_unit.main
     assert release.domain == found.domain
     assert done(BOTH).entry.draw_id == found.draw_id  # the draw that values and edges name
