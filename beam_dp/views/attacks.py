@@ -130,7 +130,7 @@ def _chosen(flag: str, truth: Truth) -> tuple[Codes, Codes]:
 def _attacks(
     domain: Domain, records: Codes, counts: NDArray[Any], members: Codes, others: Codes | None
 ) -> list[Attack]:
-    """Returns the attacks by released records, of which each stands for ``counts`` rows."""
+    """Returns the attacks by released records; ``counts``: the number of rows of each."""
     distances, guesses = _nearest(domain, records, counts, members)
     right, attacks = guesses == members, []
     if others is None:
@@ -214,8 +214,8 @@ def attack_page(draw_id: str, attacks: Attacks) -> str:
     """Returns the private page about attacks on a release."""
     head = paragraph(f"PRIVATE: as confidential as the records. {_NOT_COVERED}", "private")
     head += f"<h1>Attacks on release {text(draw_id[:8])}</h1>"
-    made = "<code>beam-dp attack</code> from the release and its records"
-    return html_page("Attacks", head, {"Attacks": attacks_markup(attacks)}, made, True)
+    command = "<code>beam-dp attack</code> from the release and its records"
+    return html_page("Attacks", head, {"Attacks": attacks_markup(attacks)}, command, True)
 
 
 def attacks_markup(attacks: Attacks) -> str:

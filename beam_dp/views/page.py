@@ -91,12 +91,12 @@ def report_page(release: AnyRelease, beside: Beside) -> str:
         sections = {"Attacks": beside.attacks, **sections}
     title = f"{content.what}: differentially private release {release.id[:8]}"
     source = f"from the release{' and its records' if is_private else ' alone'}"
-    made = f"<code>beam-dp report</code> {source}"
-    return html_page(title, _head(release, content, beside), sections, made, is_private)
+    command = f"<code>beam-dp report</code> {source}"
+    return html_page(title, _head(release, content, beside), sections, command, is_private)
 
 
 def html_page(
-    title: str, head: str, sections: Mapping[str, str], made: str, is_private: bool
+    title: str, head: str, sections: Mapping[str, str], command: str, is_private: bool
 ) -> str:
     """Returns a page of markup that loads nothing; sections without contents are left out."""
     shown = {title: inside for title, inside in sections.items() if inside}
@@ -117,7 +117,7 @@ def html_page(
         f"<style>\n{STYLE.read_text('utf-8')}</style>\n</head>\n"
         f"<body>\n{mark}<header>{head}</header>\n"
         f'<nav aria-label="Contents">{links}</nav>\n<main>\n{body}\n</main>\n'
-        f"<footer><p>Made by {made}. It loads nothing and runs nothing.</p></footer>\n"
+        f"<footer><p>Made by {command}. It loads nothing and runs nothing.</p></footer>\n"
         "</body>\n</html>\n"
     )
 
@@ -191,9 +191,9 @@ def page_to_sign(release: AnyRelease, beside: Beside, decision: str, seconds: in
         f"Spent in {year}": _sums(beside, spent, ("who", "purpose")),
         "All releases of the dataset": _sums(beside, paid, ("release", "date", "who", "purpose")),
     }
-    made = "<code>beam-dp report --decision</code> from the release"
-    made += " and its ledger" if entry else ""
-    return html_page(f"Decision about release {release.id[:8]}", head, sections, made, False)
+    command = "<code>beam-dp report --decision</code> from the release"
+    command += " and its ledger" if entry else ""
+    return html_page(f"Decision about release {release.id[:8]}", head, sections, command, False)
 
 
 def _sums(beside: Beside, entries: Iterable[Entry], names: Sequence[str]) -> str:
