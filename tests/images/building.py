@@ -121,7 +121,7 @@ class Storage:
         shutil.copy(str(find_jar()), context / "job-server.jar")
         for name, stage in stand_ins().items():
             library = "" if "/" in name else "library/"
-            registry = "" if name.startswith("gcr.io/") else "docker.io/"
+            registry = "" if "." in name.rpartition("/")[0] else "docker.io/"
             self.build(context, f"{registry}{library}{name}", f"--target={stage}")
 
     def podman(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:

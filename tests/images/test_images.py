@@ -65,6 +65,8 @@ def test_image_runs_commands_and_contains_no_secrets(storage):
     shown = configuration(storage, WORKER)
     assert shown["User"] == "10001:10001"
     assert shown["Labels"]["org.opencontainers.image.version"] == version
+    base = arguments()["PYTHON_IMAGE"]
+    assert shown["Labels"]["org.opencontainers.image.base.name"] == base
     names = {each.partition("=")[0] for each in shown["Env"]}
     assert names <= {"PATH", "PIP_BREAK_SYSTEM_PACKAGES", "RUN_PYTHON_SDK_IN_DEFAULT_ENVIRONMENT"}
     code = "import beam_dp.hashing.evaluation as b, os; print(b.active_backend(), os.getuid())"
