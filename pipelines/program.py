@@ -19,7 +19,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.command_line import command_of, importing
+from beam_dp.flags.command_line import importing
 from beam_dp.flags.flag import Flag, check_together, integer
 from beam_dp.flags.shared import EXPECT_RECORDS, PAIRS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
@@ -314,7 +314,7 @@ class Program(Generic[JobT]):
     def parse_arguments(self, argv: Sequence[str]) -> JobT:
         """Returns the job that a command line describes; does not read records."""
         given, beam_flags = flags.parse(
-            self.flags, argv, program=command_of(self.name), description=self.description
+            self.flags, argv, program=self.name, description=self.description
         )
         return self.read_job(given, beam_flags)
 
