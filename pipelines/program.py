@@ -204,17 +204,21 @@ class Job(ABC):
         shown = plain_table(("would be released", ""), rows.items())
         Console().print(Group(shown, Text(), *map(plain_text, below)))
 
+    def pipeline(self) -> beam.Pipeline:
+        """Returns an empty pipeline; only now is Beam imported."""
+        with importing():
+            from .runners import make_pipeline
+        return make_pipeline(self.beam_flags, self.output)
+
     def run(self, progress: Progress) -> int:
         """Builds the pipeline, pays, and runs it; returns the exit code. Refusals spend nothing."""
-        from .runners import make_pipeline
-
         token = self.token()
-        pipeline = make_pipeline(self.beam_flags, self.output)
-        build(self, pipeline, token)
         self.probe()
         is_paid_now = isinstance(token, LaterToken)
         if is_paid_now and self.ledger is not None:
             self.ledger.check(self.dataset_id, self.paid_plan.promised, self.paid_plan.loss)
+        pipeline = self.pipeline()
+        build(self, pipeline, token)
         progress.tell_warnings()
         for warning in self.warnings():
             print(f"warning: {warning}", file=sys.stderr)
@@ -345,11 +349,9 @@ class Program(Generic[JobT]):
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
         job = self.read_job(given, beam_flags)
-        with importing():
-            from .runners import make_pipeline
         if not job.validate_only:
             return job.run(progress)
-        build(job.last_run, make_pipeline(job.beam_flags, job.output))
+        build(job.last_run, job.pipeline())
         job.preview()
         progress.tell_warnings()
         return 0

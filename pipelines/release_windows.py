@@ -189,11 +189,9 @@ class WindowsJob(Job):
 
     def run(self, progress: Progress) -> int:
         """Begins or resumes the horizon, pays once, and runs until all windows are released."""
-        from .runners import make_pipeline
-
         if not holds_horizon(self.output):
             # Before anything is written, checks that a pipeline can be built and is affordable.
-            build(self, make_pipeline(self.beam_flags, self.output))
+            build(self, self.pipeline())
             if self.ledger is not None:
                 self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
         progress.tell_warnings()
@@ -203,7 +201,7 @@ class WindowsJob(Job):
         if before < self._num_releases:
             # The horizon has begun, and lists the files that were read: changed files are refused
             # before anything is paid.
-            pipeline = make_pipeline(self.beam_flags, self.output)
+            pipeline = self.pipeline()
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
         token, is_paid_now = self.pay_once(horizon_id)
         if token is not None:
