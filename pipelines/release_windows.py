@@ -304,6 +304,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
     plan = _plan(given, horizon)
+    plan.unit.check_times(given["event_time"], given["arrival"])
     read = {
         "pattern": given["input"],
         "horizon": horizon,
@@ -343,6 +344,7 @@ def _stream_flags(given: dict[str, str], horizon: Horizon, rest: Sequence[str]) 
             if name in given:
                 condition = "cannot be combined with --replay, which is not a stream"
                 raise refused(name, given[name], condition)
+        horizon.check_over(time.time() - settle)
         return []
     runner = runner_name(read_beam_flags(rest, FLAGS).get("runner") or LOCAL_RUNNER)
     if runner in known_beam()["local_runners"] and runner != PRISM_RUNNER:
