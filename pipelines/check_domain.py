@@ -19,7 +19,7 @@ from beam_dp.domain.discover import OpenDomain
 from beam_dp.domain.universe import Domain
 from beam_dp.errors import InputError, ReadError
 from beam_dp.flags import shared
-from beam_dp.flags.flag import Flag, FlagError, integer, integer_flag
+from beam_dp.flags.flag import Flag, integer, integer_flag
 from beam_dp.secret.encoding.check import ColumnCheck, DomainCheck
 
 from .flags import domain_at, read_records
@@ -71,9 +71,7 @@ def check_sample(domain: Domain, sample: ReadRecords) -> tuple[DomainCheck, list
     return check, refusals
 
 
-def _run(given: dict[str, str], beam_flags: Sequence[str], _: Progress) -> int:
-    if beam_flags:
-        raise FlagError(f"{beam_flags[0]} is a flag of Beam, and this command does not run on Beam")
+def _run(given: dict[str, str], _: Sequence[str], __: Progress) -> int:
     limit = integer("limit", given["limit"])
     domain = domain_at(given["domain"])
     if isinstance(domain, OpenDomain):

@@ -18,13 +18,8 @@ from beam_dp.domain.schemas.file_kinds import content_of, format_name
 from beam_dp.domain.universe import Domain, released_edges
 from beam_dp.errors import FileError, InputError, ReadError
 from beam_dp.flags import shared
-from beam_dp.flags.command_line import (
-    importing,
-    no_flag,
-    parse_own,
-    unknown_flag,
-)
-from beam_dp.flags.flag import Flag, Parser
+from beam_dp.flags.command_line import command_of, importing, parse_own
+from beam_dp.flags.flag import Flag
 from beam_dp.mechanisms.marginals.plan import StartingRecords
 from beam_dp.releases.domain.earlier import check_edges_paid
 from beam_dp.releases.domain.release import DomainRelease
@@ -36,6 +31,8 @@ from beam_dp.secret.encoding.layouts import NEED_TIMES
 from beam_dp.storage.store import is_url, plain_path
 from beam_dp.views import truth
 from beam_dp.views.cells import Truth
+
+from .beam_flags import check_beam_flags
 
 if TYPE_CHECKING:
     from beam_dp.transforms.reading.read import ReadRecords
@@ -60,48 +57,13 @@ def parse(
     parsed: tuple[dict[str, str], list[str]] | None = None,
 ) -> tuple[dict[str, str], list[str]]:
     """Returns our flags as typed, and Beam's: both from ``parsed`` if given, else from ``argv``."""
-    texts, rest = parsed or parse_own(flags, argv, program=program, description=description or "")
+    if parsed is not None:
+        return parsed
+    command = command_of(program)
+    texts, rest = parse_own(flags, argv, program=command, description=description or "")
     if rest:
-        _check_beam_flags(rest, [f"--{flag.name}" for flag in flags])
+        check_beam_flags(program, rest, flags, texts)
     return texts, rest
-
-
-def _check_beam_flags(rest: Sequence[str], our_options: Sequence[str]) -> None:
-    """Refuses flags that Beam does not know, and values that Beam cannot read."""
-    beam = _beam_parser()
-    # For argparse a lone "--" ends the flags, so "--" would hide all later arguments.
-    _, unknown = (None, ["--"]) if "--" in rest else beam.parse_known_args(rest)
-    if not unknown:
-        return
-    name = unknown[0].partition("=")[0]
-    if not name.startswith("-"):
-        raise no_flag(name, rest)
-    raise unknown_flag(name, [*our_options, *_options(beam)])
-
-
-def beam_options() -> list[str]:
-    """Returns the flags that the installed Beam knows, with leading dashes."""
-    return _options(_beam_parser())
-
-
-def _beam_parser() -> Parser:
-    with importing():
-        from apache_beam.options import pipeline_options
-
-        from .runners import ThreadOptions
-
-    parser = Parser(add_help=False, conflict_handler="resolve")
-    # A method of Beam's own parser, for options that a job template fills in later.
-    parser.add_value_provider_argument = parser.add_argument  # type: ignore[attr-defined]
-    for options in pipeline_options.PipelineOptions.__subclasses__():
-        # Some flags exist only after certain modules of Beam are imported.
-        if options.__module__ == pipeline_options.__name__ or options is ThreadOptions:
-            options._add_argparse_args(parser)
-    return parser
-
-
-def _options(parser: Parser) -> list[str]:
-    return [option for action in parser._actions for option in action.option_strings]
 
 
 def typed(argv: Sequence[str]) -> dict[str, str]:

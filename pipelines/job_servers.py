@@ -2,7 +2,7 @@
 
 Without these checks, Beam would download a missing program without asking, or fail after the budget
 was spent, with a message that must then be withheld. `make flink` fetches or builds the jar of
-Flink's job server; `make prism` builds Prism.
+Flink's job server; `make prism` builds Prism. ``prepare`` does not import Beam, ``fetch`` does.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ import shutil
 import subprocess
 import urllib.request
 import zipfile
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import apache_beam as beam
-from apache_beam.options import pipeline_options as beam_options
-from apache_beam.runners.portability.prism_runner import PrismJobServer
-from apache_beam.utils.subprocess_server import JavaJarServer
-
+from beam_dp.flags.command_line import known_beam
 from beam_dp.flags.flag import FlagError, refused
 
 _DEFAULT_LAUNCHER = "java"
@@ -32,7 +29,7 @@ _JAVA = 11  # the oldest version that runs the servers below
 
 
 class JarServer(NamedTuple):
-    """The job server of a runner: the flag for its jar, and where to get the jar."""
+    """The job server of a runner: the flag and the source of its jar; ``{version}`` is Beam's."""
 
     flag: str
     source: str
@@ -41,7 +38,7 @@ class JarServer(NamedTuple):
 JAR_SERVERS = {
     "SparkRunner": JarServer(
         "spark_job_server_jar",
-        f"Maven's org.apache.beam:beam-runners-spark-3-job-server:{beam.__version__}",
+        "Maven's org.apache.beam:beam-runners-spark-3-job-server:{version}",
     ),
     "KafkaStreamsRunner": JarServer(
         "kafka_streams_job_server_jar", "it must be built from Beam's source"
@@ -49,28 +46,64 @@ JAR_SERVERS = {
 }
 
 
-def prepare_jar_server(options: beam_options.PipelineOptions, runner: str) -> None:
-    """Checks the Java and jar for a runner of ``JAR_SERVERS``; fills in Java from JAVA_HOME."""
-    if options.view_as(beam_options.PortableOptions).job_endpoint:
-        return  # a job server is already running
-    server, given = JAR_SERVERS[runner], options.view_as(beam_options.JobServerOptions)
-    spark = options.view_as(beam_options.SparkRunnerOptions)
-    if runner == "SparkRunner" and spark.spark_submit_uber_jar:
-        if not spark.spark_rest_url:
+def prepare(runner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the programs on this machine that a runner needs; returns the flags that name them.
+
+    ``given``: Beam's flags that are given.
+    """
+    if runner == FLINK_RUNNER:
+        return _prepare_flink(given)
+    # With an endpoint, the job server is already running.
+    if given.get("job_endpoint"):
+        return {}
+    if runner == PRISM_RUNNER:
+        return {"prism_location": _find_prism(given)}
+    return _prepare_jar_server(runner, given) if runner in JAR_SERVERS else {}
+
+
+def fetch(runner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fetches remote programs into Beam's cache; returns the flags that name them.
+
+    ``given``: all flags of Beam, with those that ``prepare`` has returned.
+    """
+    if runner == PRISM_RUNNER:
+        for name in _LOGGERS:
+            logging.getLogger(name).disabled = True  # Beam sets the level of the log itself
+    if runner == FLINK_RUNNER:
+        _fetch_jar(_FLINK_JAR, given)
+        if (master := given["flink_master"].strip()) not in _EMBEDDED:
+            version = _jar_version(given[_FLINK_JAR]) or given["flink_version"]
+            _check_cluster(master, version)
+    elif not given["job_endpoint"]:
+        if runner == PRISM_RUNNER:
+            return {"prism_location": _fetch_prism(given)}
+        if runner in JAR_SERVERS:
+            _fetch_jar(JAR_SERVERS[runner].flag, given)
+    return {}
+
+
+def _prepare_jar_server(runner: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the Java and jar for a runner of ``JAR_SERVERS``; returns Java from JAVA_HOME."""
+    server, found = JAR_SERVERS[runner], dict[str, Any]()
+    if runner == "SparkRunner" and given.get("spark_submit_uber_jar"):
+        if not given.get("spark_rest_url"):
             raise FlagError("--spark_rest_url is required with --spark_submit_uber_jar")
     else:
-        given.job_server_java_launcher = find_java(given.job_server_java_launcher, runner, _JAVA)
-    jar = options.get_all_options().get(server.flag)
+        found = _find_java(given, runner, _JAVA)
+    jar = given.get(server.flag)
     if not jar:
+        source = server.source.format(version=known_beam()["version"])
         raise FlagError(
             f"--{server.flag} is required with --runner {runner}: the jar of Beam's"
-            f" job server, {server.source}"
+            f" job server, {source}"
         )
-    check_jar(server.flag, jar, given.jar_cache_dir)
+    _check_jar(server.flag, jar)
+    return found
 
 
-def find_java(launcher: str, runner: str, least: int) -> str:
-    """Returns the program that starts Java; uses ``JAVA_HOME``, unlike Beam's default."""
+def _find_java(given: Mapping[str, Any], runner: str, least: int) -> dict[str, Any]:
+    """Returns the flag that names the program of Java; uses ``JAVA_HOME``, unlike Beam."""
+    launcher: str = given.get("job_server_java_launcher", _DEFAULT_LAUNCHER)
     home, is_given = os.environ.get("JAVA_HOME"), launcher != _DEFAULT_LAUNCHER
     if home and not is_given:
         launcher = os.path.join(home, "bin", "java")
@@ -78,7 +111,7 @@ def find_java(launcher: str, runner: str, least: int) -> str:
     if reason is not None:
         named = ("job_server_java_launcher", launcher) if is_given else ("runner", runner)
         raise refused(*named, f"must have Java {least} or newer, and {launcher!r} {reason}")
-    return launcher
+    return {"job_server_java_launcher": launcher}
 
 
 def _no_java(launcher: str, least: int) -> str | None:
@@ -109,14 +142,28 @@ def ask_program(path: str, flag: str) -> tuple[int, str] | None:
     return said.returncode, said.stderr + said.stdout
 
 
-def check_jar(flag: str, jar: str, cache: str | None) -> None:
-    """Refuses a jar that can't be read; fetches a remote jar into Beam's cache."""
-    if not urlsplit(jar).scheme and not os.path.isfile(jar):
+def _check_jar(flag: str, jar: str) -> None:
+    """Refuses a local jar that can't be read."""
+    if urlsplit(jar).scheme:
+        return
+    if not os.path.isfile(jar):
         raise refused(flag, jar, "must be a file, or a URL")
+    _check_whole(flag, jar, jar)
+
+
+def _fetch_jar(flag: str, given: Mapping[str, Any]) -> None:
+    """Fetches a remote jar into Beam's cache."""
+    from apache_beam.utils.subprocess_server import JavaJarServer
+
+    jar = given[flag]
     try:
-        path = JavaJarServer.local_jar(jar, cache)
+        path = JavaJarServer.local_jar(jar, given["jar_cache_dir"])
     except (OSError, RuntimeError, ValueError) as error:
         raise refused(flag, jar, f"must be a URL that can be read: {error}") from None
+    _check_whole(flag, jar, path)
+
+
+def _check_whole(flag: str, jar: str, path: str) -> None:
     if not zipfile.is_zipfile(path):
         # Otherwise Java would reject the jar only after the budget is spent.
         raise refused(flag, jar, "must be a jar, and complete")
@@ -125,44 +172,55 @@ def check_jar(flag: str, jar: str, cache: str | None) -> None:
 PRISM_RUNNER = "PrismRunner"
 PRISM_VARIABLE = "BEAM_DP_PRISM"
 # Prism logs the traceback of a failed worker, which may quote records.
-_LOGGERS = (PrismJobServer.__name__, "apache_beam.utils.subprocess_server")
+_LOGGERS = ("PrismJobServer", "apache_beam.utils.subprocess_server")
 
 
-def prepare_prism(options: beam_options.PipelineOptions) -> None:
-    """Checks that Prism can be started, fills in its path, and silences its log."""
-    for name in _LOGGERS:
-        logging.getLogger(name).disabled = True  # Beam sets the level of the log itself
-    if options.view_as(beam_options.PortableOptions).job_endpoint:
-        return  # Prism is already running
-    prism = options.view_as(beam_options.PrismRunnerOptions)
-    prism.prism_location = prism.prism_location or os.environ.get(PRISM_VARIABLE)
-    if not prism.prism_location:
+def _find_prism(given: Mapping[str, Any]) -> str:
+    """Returns the path or URL of Prism; refuses a local program that is another one."""
+    location: str | None = given.get("prism_location") or os.environ.get(PRISM_VARIABLE)
+    if not location:
         raise FlagError(
             f"--prism_location is required with --runner {PRISM_RUNNER}, unless"
             f" {PRISM_VARIABLE} names the program; `make prism` in a checkout builds it"
         )
-    prism.prism_location = _prism_program(prism.prism_location, options)
-
-
-def _prism_program(location: str, options: beam_options.PipelineOptions) -> str:
-    """Returns the path of Prism; fetches and unpacks a remote file into Beam's cache."""
-    condition = f"--prism_location: {location!r} is not valid: must be"
-    is_elsewhere = bool(urlsplit(location).scheme)
-    if not is_elsewhere and not os.path.isfile(location):
-        raise FlagError(
-            f"{condition} a file, or a URL that Beam takes; `make prism` in a checkout builds one"
+    if urlsplit(location).scheme:
+        return location
+    if not os.path.isfile(location):
+        made = "`make prism` in a checkout builds one"
+        raise refused(
+            "prism_location", location, f"must be a file, or a URL that Beam takes; {made}"
         )
+    # Beam unpacks archives, and makes files executable.
+    if os.access(location, os.X_OK) and not zipfile.is_zipfile(location):
+        _check_prism(location, location)
+    return location
+
+
+def _fetch_prism(given: Mapping[str, Any]) -> str:
+    """Returns the path of Prism; fetches and unpacks a remote file into Beam's cache."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+    from apache_beam.runners.portability.prism_runner import PrismJobServer
+
+    location = given["prism_location"]
+    names = ("prism_location", "prism_beam_version_override")
+    options = PipelineOptions([], **{name: given[name] for name in names})
     try:
         source = PrismJobServer(options).path_to_binary()
         path: str = PrismJobServer.local_bin(source, PrismJobServer.BIN_CACHE, ignore_cache=True)
     except (KeyError, OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
-        raise FlagError(f"{condition} a program that can be read: {error}") from None
-    output = ask_program(path, "-h")
+        condition = f"must be a program that can be read: {error}"
+        raise refused("prism_location", location, condition) from None
+    _check_prism(location, path)
+    return os.path.abspath(path)
+
+
+def _check_prism(location: str, path: str) -> None:
+    """Refuses a program that does not start, or is not Prism."""
+    output = ask_program(os.path.abspath(path), "-h")
     if output is None:
-        raise FlagError(f"{condition} a program that starts on this machine")
+        raise refused("prism_location", location, "must be a program that starts on this machine")
     if "-job_port" not in output[1]:
-        raise FlagError(f"{condition} Prism; it is another program")
-    return str(os.path.abspath(path))
+        raise refused("prism_location", location, "must be Prism; it is another program")
 
 
 FLINK_RUNNER = "FlinkRunner"
@@ -176,45 +234,31 @@ _JAR_NAME = re.compile(r"beam-(runners|dp)-flink-(?P<flink>\d+\.\d+)-job-server-
 _TESTED = ("2.70.0",)
 
 
-def prepare_flink(options: beam_options.PipelineOptions) -> None:
-    """Checks the programs for FlinkRunner; fills in the jar and Java from the environment."""
-    flink = options.view_as(beam_options.FlinkRunnerOptions)
-    server = options.view_as(beam_options.JobServerOptions)
-    launcher = server.job_server_java_launcher
-    server.job_server_java_launcher = find_java(launcher, FLINK_RUNNER, _FLINK_JAVA)
-    if not flink.flink_job_server_jar:
-        flink.flink_job_server_jar = os.environ.get(FLINK_VARIABLE)
-    given_version = options.get_all_options(drop_default=True).get("flink_version")
-    jar, cache = flink.flink_job_server_jar, server.jar_cache_dir
-    version = _check_flink_jar(jar, cache, given_version) or flink.flink_version
-    if flink.flink_master.strip() not in _EMBEDDED:
-        _check_cluster(flink.flink_master.strip(), version)
-
-
-def _check_flink_jar(jar: str | None, cache: str | None, given_version: str | None) -> str | None:
-    """Returns the version of Flink in the jar's name; None if the name has no version."""
+def _prepare_flink(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Checks the programs for FlinkRunner; returns the jar and Java, also from the environment."""
+    found = _find_java(given, FLINK_RUNNER, _FLINK_JAVA)
+    jar = given.get(_FLINK_JAR) or os.environ.get(FLINK_VARIABLE)
     if not jar:
         raise FlagError(
             f"--{_FLINK_JAR} is required with --runner {FLINK_RUNNER}, unless"
             f" {FLINK_VARIABLE} names the jar; `make flink` makes it"
         )
-    version = _check_jar_name(jar, os.path.basename(urlsplit(jar).path), given_version)
-    check_jar(_FLINK_JAR, jar, cache)
-    return version
+    version, given_version = _jar_version(jar), given.get("flink_version")
+    if version is not None and given_version not in (None, version):
+        raise refused("flink_version", given_version, f"must be the jar's version, {version}")
+    _check_jar(_FLINK_JAR, jar)
+    return {**found, _FLINK_JAR: jar}
 
 
-def _check_jar_name(jar: str, name: str, given_version: str | None) -> str | None:
-    """Returns the version of Flink in a jar's name; refuses a wrong version of Beam or Flink."""
-    match = _JAR_NAME.fullmatch(name)
+def _jar_version(jar: str) -> str | None:
+    """Returns the version of Flink in a jar's name, if any; refuses another version of Beam."""
+    match = _JAR_NAME.fullmatch(os.path.basename(urlsplit(jar).path))
     if match is None:
         return None
-    if match["beam"] not in (beam.__version__, *_TESTED):
+    version = known_beam()["version"]
+    if match["beam"] not in (version, *_TESTED):
         tested = f"or of one that was tested with it: {', '.join(_TESTED)}"
-        raise refused(_FLINK_JAR, jar, f"must be of Beam {beam.__version__}, {tested}")
-    if given_version is not None and given_version != match["flink"]:
-        raise refused(
-            "flink_version", given_version, f"must be the jar's version, {match['flink']}"
-        )
+        raise refused(_FLINK_JAR, jar, f"must be of Beam {version}, {tested}")
     return match["flink"]
 
 

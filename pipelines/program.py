@@ -19,7 +19,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from beam_dp.errors import InputError, shown
-from beam_dp.flags.command_line import command_of, importing
+from beam_dp.flags.command_line import importing
 from beam_dp.flags.flag import Flag, check_together, integer
 from beam_dp.flags.shared import EXPECT_RECORDS, PAIRS, read_ledger, read_origin
 from beam_dp.mechanisms.checks import NumRecords
@@ -204,17 +204,21 @@ class Job(ABC):
         shown = plain_table(("would be released", ""), rows.items())
         Console().print(Group(shown, Text(), *map(plain_text, below)))
 
+    def pipeline(self) -> beam.Pipeline:
+        """Returns an empty pipeline; only now is Beam imported."""
+        with importing():
+            from .runners import make_pipeline
+        return make_pipeline(self.beam_flags, self.output)
+
     def run(self, progress: Progress) -> int:
         """Builds the pipeline, pays, and runs it; returns the exit code. Refusals spend nothing."""
-        from .runners import make_pipeline
-
         token = self.token()
-        pipeline = make_pipeline(self.beam_flags, self.output)
-        build(self, pipeline, token)
         self.probe()
         is_paid_now = isinstance(token, LaterToken)
         if is_paid_now and self.ledger is not None:
             self.ledger.check(self.dataset_id, self.paid_plan.promised, self.paid_plan.loss)
+        pipeline = self.pipeline()
+        build(self, pipeline, token)
         progress.tell_warnings()
         for warning in self.warnings():
             print(f"warning: {warning}", file=sys.stderr)
@@ -314,7 +318,7 @@ class Program(Generic[JobT]):
     def parse_arguments(self, argv: Sequence[str]) -> JobT:
         """Returns the job that a command line describes; does not read records."""
         given, beam_flags = flags.parse(
-            self.flags, argv, program=command_of(self.name), description=self.description
+            self.flags, argv, program=self.name, description=self.description
         )
         return self.read_job(given, beam_flags)
 
@@ -345,11 +349,9 @@ class Program(Generic[JobT]):
 
     def _run(self, given: dict[str, str], beam_flags: Sequence[str], progress: Progress) -> int:
         job = self.read_job(given, beam_flags)
-        with importing():
-            from .runners import make_pipeline
         if not job.validate_only:
             return job.run(progress)
-        build(job.last_run, make_pipeline(job.beam_flags, job.output))
+        build(job.last_run, job.pipeline())
         job.preview()
         progress.tell_warnings()
         return 0

@@ -22,13 +22,14 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.checks import checked_integer
 from beam_dp.domain.horizon import Horizon, seconds_of_duration, span_text
 from beam_dp.flags import shared, windows as window_flags
+from beam_dp.flags.command_line import known_beam
 from beam_dp.flags.flag import Flag, integer, integer_flag, number, refused
 from beam_dp.mechanisms.marginals.measurements import predicted_variance
 from beam_dp.mechanisms.registry import SYNTHETIC
@@ -50,6 +51,8 @@ from beam_dp.storage.store import plain_path
 from beam_dp.views.terminal import counted, short
 
 from . import flags
+from .beam_flags import LOCAL_RUNNER, read_beam_flags, refuse_unshared_output, runner_name
+from .job_servers import PRISM_RUNNER
 from .program import Job, Program, build, marginals_error
 from .progress import Progress, is_working
 from .running import mark_released, mark_submitted, run_pipeline
@@ -139,17 +142,9 @@ class WindowsJob(Job):
         """Adds the transforms that release each window into a folder."""
         from apache_beam.options.pipeline_options import StandardOptions
 
-        from .job_servers import PRISM_RUNNER
-        from .runners import LOCAL_RUNNER, refuse_unshared_output, runner_name
-
-        standard = records.pipeline.options.view_as(StandardOptions)
-        runner = runner_name(standard.runner or LOCAL_RUNNER)
         if self.private_folder is not None:
+            runner = records.pipeline.options.view_as(StandardOptions).runner or LOCAL_RUNNER
             refuse_unshared_output(self.private_folder, runner, "private_folder")
-        is_local = runner == LOCAL_RUNNER or runner in StandardOptions.LOCAL_RUNNERS
-        if not self.is_replay and is_local and runner != PRISM_RUNNER:
-            condition = "can't run a stream; use PrismRunner or FlinkRunner, or give --replay"
-            raise refused("runner", runner, condition)
         return records | "Release" >> self.release()
 
     def release(self) -> Transform:
@@ -194,11 +189,9 @@ class WindowsJob(Job):
 
     def run(self, progress: Progress) -> int:
         """Begins or resumes the horizon, pays once, and runs until all windows are released."""
-        from .runners import make_pipeline
-
         if not holds_horizon(self.output):
             # Before anything is written, checks that a pipeline can be built and is affordable.
-            build(self, make_pipeline(self.beam_flags, self.output))
+            build(self, self.pipeline())
             if self.ledger is not None:
                 self.ledger.check(self.dataset_id, self.plan.guarantee, self.plan.loss)
         progress.tell_warnings()
@@ -208,7 +201,7 @@ class WindowsJob(Job):
         if before < self._num_releases:
             # The horizon has begun, and lists the files that were read: changed files are refused
             # before anything is paid.
-            pipeline = make_pipeline(self.beam_flags, self.output)
+            pipeline = self.pipeline()
             build(dataclasses.replace(self, horizon_id=horizon_id), pipeline)
         token, is_paid_now = self.pay_once(horizon_id)
         if token is not None:
@@ -311,6 +304,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
         raise refused("neighboring", given["neighboring"], condition)
     is_replay, horizon = "replay" in given, window_flags.read_horizon(given)
     plan = _plan(given, horizon)
+    plan.unit.check_times(given["event_time"], given["arrival"])
     read = {
         "pattern": given["input"],
         "horizon": horizon,
@@ -319,7 +313,7 @@ def _read_job(given: dict[str, str], shared: dict[str, Any]) -> WindowsJob:
         "settle": given["settle"],
         "replay": is_replay,
     }
-    shared["beam_flags"] += tuple(_stream_flags(given, horizon))
+    shared["beam_flags"] += tuple(_stream_flags(given, horizon, shared["beam_flags"]))
     return WindowsJob(
         **shared,
         plan=plan,
@@ -341,7 +335,7 @@ def _source(given: dict[str, str]) -> dict[str, str | None]:
     }
 
 
-def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
+def _stream_flags(given: dict[str, str], horizon: Horizon, rest: Sequence[str]) -> list[str]:
     """Returns the flags of Beam that a stream needs; a replay does not need these flags."""
     settle = seconds_of_duration("settle", given["settle"], least=0)
     poll = seconds_of_duration("poll", given["poll"], least=1)
@@ -350,7 +344,12 @@ def _stream_flags(given: dict[str, str], horizon: Horizon) -> list[str]:
             if name in given:
                 condition = "cannot be combined with --replay, which is not a stream"
                 raise refused(name, given[name], condition)
+        horizon.check_over(time.time() - settle)
         return []
+    runner = runner_name(read_beam_flags(rest, FLAGS).get("runner") or LOCAL_RUNNER)
+    if runner in known_beam()["local_runners"] and runner != PRISM_RUNNER:
+        condition = "can't run a stream; use PrismRunner or FlinkRunner, or give --replay"
+        raise refused("runner", runner, condition)
     # Flink ends a job when any source ends; `Impulse` is a source, so it must outlast the job.
     left = horizon.closes(horizon.num_windows - 1) - int(time.time())
     idle = max(left + settle, 0) + 2 * poll + _SECONDS_TO_END

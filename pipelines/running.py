@@ -13,13 +13,15 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
-from beam_dp.flags.command_line import command_of, in_words_of_flags
+from beam_dp.flags.command_line import in_words_of_flags
 from beam_dp.flags.flag import Flag, FlagError
 from beam_dp.flags.output import code_of_lost, lasting_output
 from beam_dp.privacy.ledger.entries import LedgerError, Token
 from beam_dp.releases.kinds import finish_writing
 
 from . import flags
+from .beam_flags import LOCAL_RUNNER
+from .job_servers import cancel_job
 from .progress import Progress, early_failure, failure, is_working, worker_prints
 
 if TYPE_CHECKING:
@@ -51,9 +53,8 @@ def run_main(
         try:
             progress = Progress(preface)
             with StopSignals(), progress.hearing_warnings():
-                command = command_of(name)
                 texts, beam_flags = flags.parse(
-                    own_flags, given, program=command, description=description, parsed=parsed
+                    own_flags, given, program=name, description=description, parsed=parsed
                 )
                 code = run(texts, beam_flags, progress)
         except (FlagError, InputError) as error:
@@ -113,8 +114,6 @@ def _run_to_end(
 ) -> str | None:
     """Returns the reason if the job failed or was stopped, or None; cancels a stopped job."""
     from apache_beam.options.pipeline_options import StandardOptions
-
-    from .runners import LOCAL_RUNNER
 
     is_local = type(pipeline.runner).__name__ in (LOCAL_RUNNER, *StandardOptions.LOCAL_RUNNERS)
     result, is_submitting = None, _only_submits(pipeline.runner)
@@ -312,8 +311,6 @@ def cancel(result: PipelineResult, options: PipelineOptions) -> None:
     """Asks the runner to cancel a job, and waits at most ``SECONDS_TO_CANCEL`` seconds."""
     from apache_beam.options.pipeline_options import FlinkRunnerOptions
     from apache_beam.runners.runner import PipelineState
-
-    from .job_servers import cancel_job
 
     end = time.monotonic() + SECONDS_TO_CANCEL
 

@@ -161,15 +161,13 @@ class StagedJob(program.Job):
 
     def run(self, progress: Progress) -> int:
         """Makes each release that no earlier run of this command has committed."""
-        from .runners import make_pipeline
-
-        if is_launched(make_pipeline(self.beam_flags, self.output)):
+        if is_launched(self.pipeline()):
             name, value = self.plan.asked_by
             condition = "must not be discovered: the launcher starts only one job"
             raise InputError(name, value, condition)
         job = self.resumed()
         if isinstance(job, StagedJob):  # builds all runs before the first one is paid
-            records = make_pipeline(self.beam_flags, self.output) | "Read" >> self.source()
+            records = self.pipeline() | "Read" >> self.source()
             places = job.stages.places(job.last.output)
             for plan, (output, beside) in zip(job.stages.plans[0], places, strict=False):
                 _add(records, plan, output, beside)

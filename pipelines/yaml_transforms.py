@@ -39,8 +39,8 @@ from . import (
     release_projection,
     release_synthetic_database,
 )
+from .beam_flags import refuse_unshared_output
 from .program import Job, Program
-from .runners import refuse_unshared_output
 from .stages import StagedJob
 
 # Flags that only the command line accepts, and the condition in the error message.

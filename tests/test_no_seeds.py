@@ -44,7 +44,7 @@ def using(sources: dict[str, str], pattern: str) -> set[str]:
     }
 
 
-SEED, VARIABLE = "(?i)seed", "environ|getenv"
+SEED, VARIABLE = "(?i)seed", r"environ\b|getenv"
 
 
 def test_only_what_is_drawn_from_a_public_release_has_a_seed(sources):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.metadata
 import json
 import pathlib
 import sys
@@ -90,10 +89,11 @@ def kept_flags() -> str:
 
 
 def kept_beam_flags() -> str:
-    """Returns the names of the flags of the installed Beam, and its version, as JSON."""
-    version = importlib.metadata.version("apache-beam")
-    names = sorted(set(import_program("flags").beam_options()))
-    return json.dumps({"version": version, "flags": names}, indent=0) + "\n"
+    """Returns the flags, runners and version of the installed Beam, as JSON."""
+    beam = import_program("installed_beam").installed_beam()
+    flags = beam.pop("flags").items()
+    lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(fields)}" for name, fields in flags)
+    return f'{json.dumps(beam)[:-1]}, "flags": {{\n{lines}}}}}\n'
 
 
 def _kept(flag: Flag) -> str:

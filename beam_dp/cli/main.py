@@ -170,7 +170,9 @@ def _run_pipeline(module: str, flags: Sequence[Flag], arguments: list[str]) -> i
         program=command_line.command_of(module),
         description=command_line.description_of_program(module),
     )
-    command_line.check_beam_names(rest, flags)
+    if rest:
+        checks = command_line.import_program("beam_flags")
+        checks.check_beam_flags(module, rest, flags, given)
     command_line.check_files(flags, given)
     command_line.check_values(module, given)
     code: int = command_line.import_program(module).main(arguments, (given, rest))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from beam_dp.errors import InputError
 from beam_dp.flags import questions
-from beam_dp.flags.command_line import Command
+from beam_dp.flags.command_line import Command, check_files
 from beam_dp.flags.flag import (
     DIRECTORY,
     JSON,
@@ -307,6 +307,7 @@ _MOST_LETTERS = 5_000  # of a decision
 def _report(options: argparse.Namespace) -> None:
     """Writes the report of a release; prints its path and whether it is public."""
     check_together(vars(options), ("control", "against"))
+    check_files(_REPORT_FLAGS, vars(options))
     names = "output", "ledger", "against", "control", "decision"
     flags = {name: getattr(options, name) for name in names}
     output = report(options.directory, **flags)
@@ -397,6 +398,7 @@ def report(
 def _attack(options: argparse.Namespace) -> int:
     """Writes what attacks find; returns 3 if it is too much, and 4 if they have no power."""
     check_texts(_ATTACK_FLAGS, vars(options))
+    check_files(_ATTACK_FLAGS, vars(options))
     page = pathlib.Path(options.output or _page_next_to(options.directory, ".attack.html"))
     _check_output(page, is_private=True)
     from beam_dp.releases.kinds import read_any
@@ -512,12 +514,14 @@ _AGAINST = Flag(
     "compare with the confidential records in these Parquet, CSV or Avro files; the page is then"
     " confidential, too",
     "GLOB",
+    form="files",
 )
 _CONTROL = Flag(
     "control",
     "records that were drawn as those of --against, and that no release was made from: attacks"
     " must not tell both apart",
     "GLOB",
+    form="files",
 )
 _REPORT_FLAGS = (
     DIRECTORY,

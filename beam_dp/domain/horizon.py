@@ -95,6 +95,14 @@ class Horizon:
         """Returns the second at which a window closes: records that arrive later do not count."""
         return self.start + (number + 1) * self.window + self.grace
 
+    def check_over(self, settled: float) -> None:
+        """Refuses a replay, with all files until ``settled``, before the last window has closed."""
+        if settled < (end := self.closes(self.num_windows - 1)):
+            moment = datetime.datetime.fromtimestamp(end, datetime.UTC)
+            closes = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+            condition = f"can't be given before the last window has closed ({closes}) and settled"
+            raise InputError("replay", True, condition)
+
 
 def counted_windows(
     horizon: Horizon, events: NDArray[np.int64], arrivals: NDArray[np.int64]
@@ -255,6 +263,12 @@ class WindowUnit:
                 if getattr(self, name) != 1:
                     condition = "must be 1 where the privacy unit is a record"
                     raise InputError(name, getattr(self, name), condition)
+
+    def check_times(self, *columns: str) -> None:
+        """Refuses a unit that is one of the columns of times."""
+        if self.privacy_unit in columns:
+            condition = "must be another column than those of times"
+            raise InputError("privacy_unit", self.privacy_unit, condition)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

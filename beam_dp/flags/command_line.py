@@ -204,18 +204,16 @@ def description_of_program(program: str) -> str:
     return str(_kept()[program]["description"])
 
 
-def check_beam_names(rest: Sequence[str], flags: Sequence[Flag]) -> None:
-    """Refuses a flag that Beam does not know, without importing Beam."""
-    # Checks only if the installed Beam has the version whose flags are in the file.
-    names = [text.partition("=")[0] for text in rest if text.startswith("--")]
-    kept = _kept(BEAM_FLAGS_FILE)
-    unknown = [name for name in names if name not in kept["flags"]]
-    if not unknown:
-        return
+@functools.cache
+def known_beam() -> dict[str, Any]:
+    """Returns Beam's flags and runners: from a file, or by importing a Beam of another version."""
     import importlib.metadata  # this import takes as long as all other imports together
 
+    kept = _kept(BEAM_FLAGS_FILE)
     if importlib.metadata.version("apache-beam") == kept["version"]:
-        raise unknown_flag(unknown[0], [*(f"--{flag.name}" for flag in flags), *kept["flags"]])
+        return kept
+    described: dict[str, Any] = import_program("installed_beam").installed_beam()
+    return described
 
 
 @functools.cache

@@ -135,7 +135,7 @@ PERSONS: Flags = {
     "protected_windows": "2",
 }
 PAID: Flags = {"ledger": "FOLDER/ledger.sqlite", "dataset_id": "people"}
-STREAM: Flags = {"replay": None}
+STREAM: Flags = {"replay": None, "runner": "portable", "job_endpoint": "embed"}
 MANY_WINDOWS: Flags = {
     **PERSONS,
     "strategy": "best",

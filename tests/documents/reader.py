@@ -16,8 +16,9 @@ from documents.outputs import NUMBER, missing, number
 
 import beam_dp as dp
 from beam_dp.cli import main as cli
-from beam_dp.flags.command_line import check_beam_names, flags_of_program, parse_own
+from beam_dp.flags.command_line import flags_of_program, parse_own
 from beam_dp.queries.reader import read_line
+from pipelines.beam_flags import read_beam_flags
 
 # The attributes that the examples of impossible combinations and of mappings are about.
 CENSUS = [
@@ -85,7 +86,7 @@ def check_flags(command: str) -> None:
     elif words[0] == "beam-dp" and words[1] in cli.PIPELINES:
         flags = flags_of_program(cli.PIPELINES[words[1]])
         _, rest = parse_own(flags, words[2:], program=words[1], description="")
-        check_beam_names(rest, flags)
+        read_beam_flags(rest, flags)
     elif words[0] == "beam-dp":
         _, unknown = cli.command_parsers()[0].parse_known_args(words[1:])
         assert unknown == [], command

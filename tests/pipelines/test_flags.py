@@ -48,11 +48,11 @@ def refusal(*argv: str) -> str:
 
 
 def test_own_flags_are_texts_and_others_are_passed_on():
-    texts, rest = parse(*REQUIRED, "--runner", "FlinkRunner", "--direct_num_workers=2")
+    texts, rest = parse(*REQUIRED, "--runner", "DirectRunner", "--direct_num_workers=2")
     assert texts["epsilon"] == "1"
     assert texts["calibration"] == "tight"
     assert "validate_only" not in texts
-    assert rest == ["--runner", "FlinkRunner", "--direct_num_workers=2"]
+    assert rest == ["--runner", "DirectRunner", "--direct_num_workers=2"]
     rest = [flag for flag in REQUIRED if not flag.startswith("--epsilon")]
     for text in ("-1", "-1e-9", "-.5", "-1E+3"):
         assert parse(*rest, "--epsilon", text)[0]["epsilon"] == text

@@ -26,13 +26,7 @@ from patience import HANG_SECONDS
 from versions import since
 
 from pipelines import runners
-from pipelines.job_servers import (
-    JAR_SERVERS,
-    cancel_job,
-    prepare_flink,
-    prepare_jar_server,
-    prepare_prism,
-)
+from pipelines.job_servers import JAR_SERVERS, cancel_job
 from pipelines.release_synthetic_database import main, parse_arguments
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -177,7 +171,7 @@ def test_finds_prism_by_flag_or_environment(tmp_path, monkeypatch):
 
     def location(*flags: str) -> str | None:
         options = PipelineOptions(["--runner=PrismRunner", *flags])
-        prepare_prism(options)
+        runners.prepare(options)
         found: str | None = options.view_as(PrismRunnerOptions).prism_location
         return found
 
@@ -191,7 +185,7 @@ def test_finds_prism_by_flag_or_environment(tmp_path, monkeypatch):
     assert unpacked == tmp_path / "cache" / "prism" and unpacked.stat().st_mode & stat.S_IEXEC
     # One that runs already needs no program.
     monkeypatch.delenv("BEAM_DP_PRISM")
-    assert location("--job_endpoint=localhost:1") is None
+    assert location("--job_endpoint=embed") is None
 
 
 @pytest.mark.parametrize("runner", JAR_SERVERS)
@@ -205,11 +199,11 @@ def test_refuses_missing_or_old_java_for_a_job_server(refused, monkeypatch, tmp_
 
 def test_spark_with_an_uber_jar_requires_a_rest_url(refused, tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nowhere")  # which needs no Java here
-    job = parse_arguments([*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"])
+    argv = [*job_flags(tmp_path, runner="SparkRunner"), "--spark_submit_uber_jar"]
     with pytest.raises(runners.FlagError, match=r"--spark_rest_url is required with --spark_submi"):
-        runners.make_pipeline(job.beam_flags, job.output)
-    options = PipelineOptions(["--job_endpoint=localhost:1"])
-    prepare_jar_server(options, "SparkRunner")
+        parse_arguments(argv)
+    options = PipelineOptions(["--runner=spark", "--job_endpoint=embed"])
+    runners.prepare(options)
     assert options.view_as(JobServerOptions).job_server_java_launcher == "java"
 
 
@@ -218,7 +212,7 @@ def test_fetches_remote_jar_before_paying(refused, tmp_path, jar):
     whole, cached = Path(jar).read_bytes(), tmp_path / "cache" / Path(jar).name
     given = {"flink_job_server_jar": f"file://{jar}", "jar_cache_dir": str(tmp_path / "cache")}
     flags = [f"--{name}={value}" for name, value in given.items()]
-    prepare_flink(PipelineOptions(["--runner=FlinkRunner", "--flink_master=[local]", *flags]))
+    runners.prepare(PipelineOptions(["--runner=FlinkRunner", "--flink_master=[local]", *flags]))
     assert cached.read_bytes() == whole
     # The first has gone, and Beam would use what it has kept.
     cached.write_bytes(whole[: len(whole) // 2])
@@ -233,7 +227,7 @@ def test_finds_java_by_flag_or_environment(monkeypatch, tmp_path, jar):
     def launcher(*more: str) -> str:
         flags = ["--runner=FlinkRunner", "--flink_master=[local]", f"--flink_job_server_jar={jar}"]
         options = PipelineOptions([*flags, f"--spark_job_server_jar={jar}", *more])
-        prepare_flink(options)
+        runners.prepare(options)
         found: str = options.view_as(JobServerOptions).job_server_java_launcher
         return found
 
@@ -241,8 +235,8 @@ def test_finds_java_by_flag_or_environment(monkeypatch, tmp_path, jar):
     assert launcher() == "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     assert launcher() == str(tmp_path / "home" / "bin" / "java")
-    options = PipelineOptions([f"--spark_job_server_jar={jar}"])
-    prepare_jar_server(options, "SparkRunner")
+    options = PipelineOptions(["--runner=spark", f"--spark_job_server_jar={jar}"])
+    runners.prepare(options)
     assert options.view_as(JobServerOptions).job_server_java_launcher == launcher()
     flag = str(tmp_path / "flag" / "java")
     assert launcher(f"--job_server_java_launcher={flag}") == flag

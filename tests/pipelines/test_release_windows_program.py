@@ -24,7 +24,7 @@ import beam_dp as dp
 import beam_dp.yaml
 from beam_dp.releases.windows.horizon_files import read_windows, window_directory
 from beam_dp.views.cells import single_levels
-from pipelines import release_windows, runners, yaml_windows
+from pipelines import release_windows, yaml_windows
 from pipelines.flags import read_truth
 from pipelines.release_windows import main
 
@@ -115,13 +115,13 @@ def test_list_of_read_files_is_private(tmp_path):
 
 
 def test_rejects_private_folder_that_workers_do_not_share(tmp_path, capfd, monkeypatch):
-    check = runners.refuse_unshared_output
+    check = release_windows.refuse_unshared_output
 
     def of_dataflow(output: str, runner: str, name: str = "output") -> None:
         if name != "output":
             check(output, "DataflowRunner", name)
 
-    monkeypatch.setattr(runners, "refuse_unshared_output", of_dataflow)
+    monkeypatch.setattr(release_windows, "refuse_unshared_output", of_dataflow)
     told = "^error: --private_folder: 'mine' is not valid: must be a URL such as gs://"
     refused_line(main, window_flags(tmp_path, private_folder="mine"), capfd, told)
 

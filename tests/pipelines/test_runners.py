@@ -30,10 +30,12 @@ from program_jobs import JOBS, texts
 
 from beam_dp.flags.command_line import import_program
 from beam_dp.threads import num_threads
-from pipelines import flags, release_intervals, runners
+from pipelines import flags, release_intervals
+from pipelines.beam_flags import DATAFLOW, ENVIRONMENTS, read_beam_flags, runner_name
+from pipelines.job_servers import FLINK_RUNNER, JAR_SERVERS
 from pipelines.progress import Progress
 from pipelines.release_synthetic_database import main
-from pipelines.runners import ENVIRONMENTS, empty_pipeline, make_pipeline, runner_name
+from pipelines.runners import empty_pipeline, make_pipeline
 from pipelines.running import run_pipeline
 
 
@@ -83,9 +85,22 @@ def test_runners_are_named_and_checked_as_in_Beam():
     of_beam = {name for name in dir(common_urns.environments) if name.isupper()}
     assert set(ENVIRONMENTS) - {"LOOPBACK"} <= of_beam, of_beam
     known = set(StandardOptions.KNOWN_RUNNER_NAMES) - set(StandardOptions.LOCAL_RUNNERS)
-    elsewhere = known - set(runners._PREPARED)
+    elsewhere = known - {FLINK_RUNNER, *JAR_SERVERS, *DATAFLOW}
     # The first has its endpoint checked; the second runs here, and is loaded before anything.
     assert elsewhere == {"PortableRunner", "InteractiveRunner"}
+
+
+READ = (
+    *("--direct_num_workers=-1", "--num_threads", "3", "--parallelism=-5", "--max_parallelism=2"),
+    *("--extra_package=a.whl", "--extra_packages", "b.zip", "--runner", "flink", "--runner=Prism"),
+    *("--setup_file=s", "--flink_version=1.20", "--spark_submit_uber_jar", "--streaming"),
+    *("--job_endpoint=a:1", "--environment_type=X", "--spark_rest_url", "b:2"),
+)
+
+
+def test_flags_are_read_as_in_Beam():
+    given, theirs = read_beam_flags(READ, []), PipelineOptions([*READ]).get_all_options(True)
+    assert theirs == {name: given[name] for name in theirs}
 
 
 def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
@@ -93,7 +108,7 @@ def test_refuses_dataflow_without_its_library(tmp_path, capfd, monkeypatch):
     monkeypatch.setitem(sys.modules, name, None)
     argv = job_flags(tmp_path, runner="DataflowRunner", output="gs://releases/out")
     told = "^error: --runner: 'DataflowRunner' is not valid: must be installed: pip"
-    refused_line(main, argv, capfd, told)
+    refused_line(main, [*argv, "--validate_only"], capfd, told)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +293,8 @@ def test_image_contains_the_files_that_the_launcher_runs(monkeypatch, capsys):
 
 
 def test_accepts_launcher_flags(tmp_path):
-    job = release_intervals.parse_arguments([*interval_flags(tmp_path), *LAUNCHER_FLAGS])
+    argv = interval_flags(tmp_path, output="gs://releases/out")
+    job = release_intervals.parse_arguments([*argv, *LAUNCHER_FLAGS])
     assert job.beam_flags == tuple(LAUNCHER_FLAGS)
 
 

@@ -356,9 +356,7 @@ class CountWindows(beam.PTransform):
         if unit.privacy_unit != RECORD and horizon.num_windows * num_partitions > MAX_PANES:
             condition = f"must be at most {MAX_PANES // num_partitions:,} if units are limited"
             raise InputError("num_windows", horizon.num_windows, condition)
-        if unit.privacy_unit in (event_time, arrival):
-            condition = "must be another column than those of times"
-            raise InputError("privacy_unit", unit.privacy_unit, condition)
+        unit.check_times(event_time, arrival)
         self.domain = domain
         self.horizon = horizon
         self.unit = unit

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import math
 import os
 import pathlib
@@ -189,11 +188,8 @@ class ReadArrivals(read.ReadRecords):
         self.replay = replay
         self.poll_seconds = seconds_of_duration("poll", poll, least=1)
         self.polling = _Poll(horizon, seconds_of_duration("settle", settle, least=0))
-        if replay and time.time() - self.polling.settle < self.polling.ends:
-            moment = datetime.datetime.fromtimestamp(self.polling.ends, datetime.UTC)
-            closes = moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-            condition = f"can't be given before the last window has closed ({closes}) and settled"
-            raise InputError("replay", True, condition)
+        if replay:
+            horizon.check_over(time.time() - self.polling.settle)
         if Watch is None and not replay:
             raise InputError(
                 "apache-beam", beam.__version__, "must be 2.76 or newer for a stream of files"
