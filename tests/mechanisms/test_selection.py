@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from beam_dp.mechanisms.marginals.plan import (
     Mechanism,
     tree_cells,
 )
+from beam_dp.mechanisms.marginals.selection import plan_selection
 from beam_dp.models import maximum_entropy
 from beam_dp.privacy.accounting import discrete_gaussian_mu
 from beam_dp.queries.workload import Workload
@@ -107,6 +109,18 @@ def test_fewer_pairs_are_joined_with_more_noise():
             release = MWEM().release(plan, summary(plan, counts), Seeded(1))
             numbers.append(release.fit["num_joined_pairs"])
     assert numbers[0] < numbers[-1] == 6
+
+
+def test_large_pairs_get_less_noise():
+    """Variances of cells are as the fourth roots of the numbers of cells, for equal weights."""
+    sizes = (2, 3, 20, 60)
+    plan = plan_selection(workload_of(domain_of(*sizes), 2), promise(ADD, APPROXIMATE), 2000)
+    measured = {each.names: each.variance for each in plan._pair_measurements(plan.pairs)}
+    scaled = [
+        measured[f"a{i}", f"a{j}"] * (sizes[i] * sizes[j]) ** 0.25
+        for i, j in combinations(range(4), 2)
+    ]
+    assert scaled == pytest.approx([scaled[0]] * 6, rel=1e-6)
 
 
 def zeros(plan: MarginalsPlan) -> Marginals:

@@ -203,6 +203,7 @@ def residual_measurements(
     is_fitted: bool = True,
     max_unit_cost: float | None = None,
     triples: Sequence[Support] = (),
+    favours_large: bool = False,
 ) -> tuple[Measurement, ...]:
     """Returns Gaussian measurements of some residuals, with the best variances for a workload.
 
@@ -210,11 +211,13 @@ def residual_measurements(
     ``max_unit_cost``: the limit C: the joint cost of a unit's records is at most that of C equal
     records (``unit_costs``). With None, the k records of a unit are assumed to be equal.
     ``triples``: more attribute sets to measure, with equal noise and ``_TRIPLES_SHARE``.
+    ``favours_large``: whether a marginal weighs more, by the root of its number of cells. The fit
+    of a larger table has a larger total variation at the same noise of a cell.
 
     Privacy: mu-Gaussian, except for the discreteness that ``discrete_gaussian_mu`` allows for.
     """
     domain = workload.domain
-    benefits = _benefits(workload, supports)
+    benefits = _benefits(workload, supports, 0.5 if favours_large else 0.0)
     if not benefits:
         return ()
     chosen = list(benefits)
@@ -345,8 +348,11 @@ def best_table_strategy(
     return min(candidates, key=lambda each: predicted_variance(workload, each, total_is_public))
 
 
-def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, float]:
+def _benefits(
+    workload: Workload, supports: Iterable[Support], power: float = 0.0
+) -> dict[Support, float]:
     """Returns the coefficient of each residual's variance in the objective, times all weights."""
+    # ``power``: of the number of cells of a marginal, by which its weight is multiplied.
     # Leaves out residuals outside the workload, or with an attribute of one code.
     domain = workload.domain
     wanted = dict.fromkeys(supports, 0.0)
@@ -357,7 +363,7 @@ def _benefits(workload: Workload, supports: Iterable[Support]) -> dict[Support, 
             if support in wanted:
                 shape = [domain.shape[axis] for axis in support]
                 summed = cells // math.prod(shape)
-                wanted[support] += weight * freedoms(shape) / (summed * cells)
+                wanted[support] += weight * freedoms(shape) / (summed * cells) * cells**power
     return {support: benefit for support, benefit in wanted.items() if benefit > 0}
 
 

@@ -177,7 +177,9 @@ class SelectionPlan(plans.MarginalsPlan):
         spent = sum(cost_of(check, number, self.squared_mu) for number, check in checks)
         mu = root_down(Fraction(self.parameters.pairs_mu) ** 2 - spent)
         supports = [axes for axes in closure_of([*pairs, *_singles(self.domain)]) if axes]
-        return residual_measurements(self.workload, supports, self.guarantee, mu)
+        return residual_measurements(
+            self.workload, supports, self.guarantee, mu, favours_large=True
+        )
 
     def _added_measurement(self, axes: Support) -> Measurement:
         """Returns the measurement of a pair or triple that a check adds."""

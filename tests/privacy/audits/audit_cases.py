@@ -115,7 +115,9 @@ def without_the_final_fit() -> Iterator[None]:
         patch.setattr(
             selection_module,
             "residual_measurements",
-            lambda workload, supports, *others: plan_once(workload, tuple(supports), *others),
+            lambda workload, supports, *others, **named: plan_once(
+                workload, tuple(supports), *others, **named
+            ),
         )
         patch.setattr(textbook_module, "importance_of", lambda *arguments: None)
         patch.setattr(textbook_module, "array_release", lambda *arguments: (None, None))
@@ -284,11 +286,14 @@ def _share_too_much(original: Any, tables: Any, guarantee: Any, shares: Any = No
     return tuple(dataclasses.replace(each, scale=each.scale * least / equal) for each in found)
 
 
-def _total_beside(original: Any, workload: Any, supports: Any, guarantee: Any, mu: float) -> Any:
+def _total_beside(
+    original: Any, workload: Any, supports: Any, guarantee: Any, mu: float, **named: Any
+) -> Any:
     """The noisy total is measured in addition to attributes that spend their whole share."""
     alone = [each for each in supports if each]
-    found = original(workload, alone, guarantee, mu)
-    return found + original(workload, [()], guarantee, mu) if () in supports else found
+    found = original(workload, alone, guarantee, mu, **named)
+    total = original(workload, [()], guarantee, mu, **named)
+    return found + total if () in supports else found
 
 
 def _only_pairs(original: Any, domain: Any, supports: Any, precisions: Any, *given: Any) -> float:
