@@ -82,11 +82,11 @@ class CandidateBasis(FactoredBasis):
         self._log_base = log_base
         self._groups = [self._group(*group) for group in _groups(self.shape, self.sets)]
 
-    def thinned(self) -> CandidateBasis:
-        """Returns the basis of every n-th candidate, enough for a fit; or this basis."""
+    def thinned(self, least: float) -> CandidateBasis:
+        """Returns the basis of every n-th candidate, but of at least some number; or this basis."""
         # Candidates are in the order of their codes, so these are spread over all of them.
-        number = max(_FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT * self.num_coefficients)
-        every = self.codes.shape[1] // number
+        number = max(_FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT * self.num_coefficients, least)
+        every = int(self.codes.shape[1] / number)
         if every < 2:
             return self
         codes = np.ascontiguousarray(self.codes[:, ::every])

@@ -10,7 +10,7 @@ import pytest
 from tiny import domain_of
 
 from beam_dp.domain.impossible import Impossible
-from beam_dp.models import rounding, rounding as record_moves
+from beam_dp.models import candidates, rounding, rounding as record_moves
 from beam_dp.models.basis import MarginalCoefficients
 from beam_dp.models.candidates import CandidateBasis, _distinct, candidate_basis, record_table
 from beam_dp.models.junction_tree import JunctionTree, tree_marginals, tree_records
@@ -284,6 +284,16 @@ def test_moments_and_marginals_over_all_cells_equal_those_of_a_tree(shape, ways)
         basis.marginals(log_weights, wanted), tree.marginals(log_weights, wanted), strict=True
     ):
         np.testing.assert_allclose(found, table, atol=1e-12)
+
+
+@pytest.mark.parametrize(("least", "kept"), [(1, 3_000), (3_001, 4_500), (9_000, 9_000)])
+def test_fit_begins_with_enough_candidates(least, kept, monkeypatch):
+    """A noise that is small against the records of a candidate needs more of them."""
+    monkeypatch.setattr(candidates, "_FEW_CANDIDATES", 3_000)
+    codes = np.array(np.unravel_index(np.arange(9_000), (90, 100)), np.int32)
+    basis = CandidateBasis((90, 100), [(), (0,), (1,)], codes, np.zeros(9_000))
+    few = basis.thinned(least)
+    assert few.codes.shape == (2, kept) and (few is basis) == (kept == 9_000)
 
 
 def test_candidate_with_base_weight_2_counts_like_two_candidates():

@@ -248,7 +248,9 @@ class _Observed:
         if prior is None:
             basis = plan_candidates(plan, self.layout, observed, total, self.noise)
             importance = _importance(plan, basis)
-            few = basis.thinned()
+            # Where noise is less than the records of a candidate, fewer candidates would fit worse.
+            variances = observed.variances[observed.fitted(basis)]
+            few = basis.thinned(total / math.sqrt(variances.min(initial=math.inf)))
             fit = self._fitted(few, observed, importance)
             if few is not basis:
                 fit = maximum_entropy.matched(fit, few, basis, observed, total, tolerance(basis))
