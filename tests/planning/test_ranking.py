@@ -389,7 +389,8 @@ def test_printed_command_runs_the_best_ranked_strategy(tmp_path, capfd, changed)
     assert main(asked) == 0
     program, command, *flags = shlex.split(capfd.readouterr().out.splitlines()[-1])
     assert (program, command) == ("beam-dp", "release-windows")
-    job = release_windows.parse_arguments(flags)
+    stream = "--runner=PortableRunner", "--job_endpoint=embed"  # local runners run none
+    job = release_windows.parse_arguments([*flags, *stream])
     assert job.plan.public["strategy"] == best["strategy"]
     assert job.plan.measurements[0].distribution == best["distribution"]
     assert job.horizon.block == best["block"]
