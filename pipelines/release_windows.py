@@ -344,7 +344,8 @@ def _stream_flags(given: dict[str, str], horizon: Horizon, rest: Sequence[str]) 
             if name in given:
                 condition = "cannot be combined with --replay, which is not a stream"
                 raise refused(name, given[name], condition)
-        horizon.check_over(time.time() - settle)
+        if given["input"]:  # else a source that ends by itself
+            horizon.check_over(time.time() - settle)
         return []
     runner = runner_name(read_beam_flags(rest, FLAGS).get("runner") or LOCAL_RUNNER)
     if runner in known_beam()["local_runners"] and runner != PRISM_RUNNER:

@@ -96,7 +96,7 @@ class Horizon:
         return self.start + (number + 1) * self.window + self.grace
 
     def check_over(self, settled: float) -> None:
-        """Refuses a replay, with all files until ``settled``, before the last window has closed."""
+        """Refuses a replay if files are complete until ``settled``, and a window closes later."""
         if settled < (end := self.closes(self.num_windows - 1)):
             moment = datetime.datetime.fromtimestamp(end, datetime.UTC)
             closes = moment.strftime("%Y-%m-%dT%H:%M:%SZ")

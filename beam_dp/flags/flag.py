@@ -108,6 +108,7 @@ _REQUIRED = "the following arguments are required"
 _SAID = {
     "ignored explicit argument ": ": this flag takes no value, but {} follows it",
     "invalid int value: ": ": {} is not valid: must be a whole number",  # for Beam's flags
+    "invalid loads value: ": ": {} is not valid: must be JSON",
     "expected one argument": " needs a value{}",
     "expected 2 arguments": " needs two values{}",
 }

@@ -83,7 +83,7 @@ class CandidateBasis(FactoredBasis):
         self._groups = [self._group(*group) for group in _groups(self.shape, self.sets)]
 
     def thinned(self, least: float) -> CandidateBasis:
-        """Returns the basis of every n-th candidate, but of at least some number; or this basis."""
+        """Returns the basis of every n-th candidate, of ``least`` or more; or else this basis."""
         # Candidates are in the order of their codes, so these are spread over all of them.
         number = max(_FEW_CANDIDATES, _CANDIDATES_PER_COEFFICIENT * self.num_coefficients, least)
         every = int(self.codes.shape[1] / number)

@@ -112,7 +112,7 @@ def test_fewer_pairs_are_joined_with_more_noise():
 
 
 def test_large_pairs_get_less_noise():
-    """Variances of cells are as the fourth roots of the numbers of cells, for equal weights."""
+    """Variances fall as the fourth roots of the numbers of cells grow, for equal weights."""
     sizes = (2, 3, 20, 60)
     plan = plan_selection(workload_of(domain_of(*sizes), 2), promise(ADD, APPROXIMATE), 2000)
     measured = {each.names: each.variance for each in plan._pair_measurements(plan.pairs)}
