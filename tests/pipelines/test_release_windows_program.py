@@ -271,6 +271,12 @@ def test_mistake_leaves_no_horizon_that_keeps_it(tmp_path):
     assert (tmp_path / "out.private" / "files.sqlite").exists()
 
 
+def test_yaml_takes_a_horizon_that_is_not_over(tmp_path):
+    """A topic is read while windows are open, and its source ends by itself."""
+    later = {**FIELDS, "start": "2999-01-01T00:00Z", "output": str(tmp_path / "out")}
+    assert beam_dp.yaml.ReleaseWindows(**later)
+
+
 def test_horizon_that_another_pipeline_has_just_begun_is_refused(tmp_path, monkeypatch):
     other = "0" * 32
     monkeypatch.setattr(yaml_windows, "begin_horizon", lambda *_: other)
